@@ -1,10 +1,11 @@
-"""Build the wheel and the sdist, and use each as a stranger would: installed into an empty environment, away from here.
+"""Build the wheel and the sdist, and use each as a stranger would.
 
     make release-check
 
-It checks the metadata of each file, installs it with the versions of constraints.txt, and runs in
-that environment the demo's first cell, its report and the examples in the docstrings. From the
-checkout it then needs only constraints.txt, and from pyproject.toml how examples are compared.
+For each of the two files this program checks the metadata, and installs the file into an empty
+environment, with the versions of constraints.txt. There it runs the demo's first cell, its report,
+and the examples in the docstrings. Of the checkout it uses only constraints.txt, and the settings
+of pyproject.toml for the examples.
 """
 
 import os
@@ -21,15 +22,14 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 CELL = shlex.split("run demo --loss exact --seeds 0 --name first-cell -p run.threads=1")
 """The demo's first cell: one of its losses, with one of its seeds."""
 LEFT_OUT = ("PYTHON", "VIRTUAL_ENV", "MILBENCH", "MLFLOW")
-"""The beginnings of environment variables that would change what the commands in an empty environment do."""
-
+"""The beginnings of names of environment variables that could change what the commands do."""
 
 Command = list[str | Path]
 """The words of a command."""
 
 
 class Failed(Exception):  # noqa: N818 it is no error of this program
-    """A step failed; holds what its command printed."""
+    """A command failed. The message has the command and what it printed."""
 
 
 def step(purpose: str, command: Command, folder: Path) -> str:
@@ -37,14 +37,14 @@ def step(purpose: str, command: Command, folder: Path) -> str:
 
     Args:
         purpose: what the command is for, in words.
-        command: its words.
-        folder: where it runs.
+        command: the words of the command.
+        folder: the working folder of the command.
 
     Returns:
-        What it printed.
+        What the command printed.
 
     Raises:
-        Failed: its exit code is not 0.
+        Failed: the exit code of the command is not 0.
     """
     environment = {name: os.environ[name] for name in os.environ if not name.startswith(LEFT_OUT)}
     print(f"{purpose} ...", end=" ", flush=True)
@@ -59,10 +59,14 @@ def step(purpose: str, command: Command, folder: Path) -> str:
 
 
 def build(out: Path) -> tuple[Path, Path]:
-    """Build the sdist, and the wheel from that sdist alone, check their metadata and return wheel and sdist."""
+    """Build the sdist, and the wheel from this sdist. Check their metadata.
+
+    Returns:
+        The wheel and the sdist.
+    """
     make: Command = [sys.executable, "-m", "build", "--outdir", out, REPOSITORY]
     step("build an sdist, and a wheel from it", make, out)
-    # There is one of each, since the folder was empty.
+    # There is one file of each kind, since the folder was empty.
     (wheel,) = out.glob("*.whl")
     (sdist,) = out.glob("*.tar.gz")
     check: Command = [sys.executable, "-m", "twine", "check", "--strict", wheel, sdist]
@@ -74,9 +78,9 @@ def use(kind: str, built: Path, folder: Path) -> None:
     """Install a wheel or an sdist into an empty environment and use it there.
 
     Args:
-        kind: what it is called in the lines that are printed.
+        kind: "wheel" or "sdist", for the lines that are printed.
         built: the file.
-        folder: an empty one, for the environment and for what a user would write.
+        folder: an empty folder, for the environment and for what a user would write.
     """
     home = folder / "env"
     user = folder / "user"
@@ -108,30 +112,36 @@ def use(kind: str, built: Path, folder: Path) -> None:
 
 
 def doctests(python: Path) -> Command:
-    """Return the command that runs the examples of the installed package; pytest fails where it finds none."""
+    """Return the command that runs the examples of the installed package.
+
+    pytest fails if it finds no example.
+    """
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
     settings = project["tool"]["pytest"]["ini_options"]
     flags = " ".join(settings["doctest_optionflags"])
     command: Command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += ["-o", f"doctest_optionflags={flags}", "--doctest-modules"]
-    # No file is a test file: the tests that `milbench new` writes need a loss or a task beside
-    # them.
+    # No file counts as a test file: the templates of tests in the package need a loss, a network or
+    # a task beside them.
     command += ["-o", "python_files="]
     return [*command, "--pyargs", "milbench"]
 
 
 def main() -> int:
-    """Check a release and leave its files in dist/; exit code 1 and what was printed if a command fails."""
+    """Check a release, and leave its files in dist/.
+
+    If a command fails, print its output and return the exit code 1.
+    """
     with tempfile.TemporaryDirectory(prefix="milbench-release-") as temporary:
         folder = Path(temporary)
         try:
             wheel, sdist = build(folder)
             for kind, built in (("wheel", wheel), ("sdist", sdist)):
-                place = folder / kind
-                place.mkdir()
-                use(kind, built, place)
+                folder_of_kind = folder / kind
+                folder_of_kind.mkdir()
+                use(kind, built, folder_of_kind)
                 # An environment is gigabytes large.
-                shutil.rmtree(place)
+                shutil.rmtree(folder_of_kind)
         except Failed as failed:
             print(f"failed:\n{failed}")
             return 1

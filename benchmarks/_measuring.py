@@ -1,4 +1,4 @@
-"""What the benchmarks share: seconds, the bytes of the tensors that are alive, options, and how a table is printed."""
+"""Functions that the benchmarks share: options, seconds, bytes of tensors, and printed tables."""
 
 import sys
 import time
@@ -24,7 +24,10 @@ QuickOption = Annotated[
 
 
 def start(benchmark: Callable[..., None]) -> None:
-    """Call a benchmark with the options of the command line; a mistake in them ends it in one line."""
+    """Call a benchmark with the options of the command line.
+
+    A mistake in the options ends the program with one line.
+    """
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(benchmark)
     try:
@@ -34,7 +37,10 @@ def start(benchmark: Callable[..., None]) -> None:
 
 
 def show(frame: pd.DataFrame, title: str, explanation: str = "") -> None:
-    """Print a table with three significant digits, no exponents, and nothing for what was not measured."""
+    """Print a table with three significant digits, without exponents.
+
+    A value that was not measured is left empty.
+    """
     table = frame.to_string(index=False, na_rep="", float_format=_rounded)
     typer.echo(f"{title}\n\n{table}\n{explanation}")
 
@@ -43,7 +49,7 @@ def _rounded(value: float) -> str:
     three_digits = f"{value:.3g}"
     if value < 100:
         return three_digits
-    # From 1,000 on that has an exponent.
+    # The format above would have an exponent from 1,000 on.
     return f"{float(three_digits):,.0f}"
 
 
@@ -67,7 +73,10 @@ class _LiveBytes(TorchDispatchMode):
         return result
 
     def _remember(self, tensor: torch.Tensor, *, counted: bool) -> None:
-        """Count the storage of a tensor, unless it is known; one that existed before has no size here."""
+        """Count the storage of a tensor, if it is new.
+
+        A storage that existed before is remembered with a size of 0 (`counted` is False).
+        """
         storage = tensor.untyped_storage()
         key = id(storage)
         if key in self._known:
@@ -78,17 +87,18 @@ class _LiveBytes(TorchDispatchMode):
         self._known[key] = weakref.finalize(storage, self._forget, key, size)
 
     def _forget(self, key: int, size: int) -> None:
-        """Take off a storage that is freed."""
+        """Subtract a storage that is freed."""
         self.live -= size
         self._known.pop(key, None)
 
     def close(self) -> None:
+        """Forget all storages: those that are freed later are not subtracted."""
         for finalizer in self._known.values():
             finalizer.detach()
 
 
 def peak_bytes(fn: Callable[[], object]) -> int:
-    """Return the most bytes that tensors created inside `fn()` occupied at one time, on any device.
+    """Return how many bytes the tensors created inside `fn()` occupied at most at one time.
 
     Tensors that existed before do not count, nor does temporary memory inside a single operator.
     The number is the same on a CPU and on a GPU, as it does not depend on their allocators.
@@ -101,7 +111,7 @@ def peak_bytes(fn: Callable[[], object]) -> int:
 
 
 class Timing(NamedTuple):
-    """Seconds of repeated calls: the median, and the width of the middle half."""
+    """Seconds of repeated calls: the median, and the interquartile range."""
 
     median: float
     spread: float

@@ -1,7 +1,8 @@
-"""Bags at real sizes, from the command to the first epoch, beside torchmil and pandas.
+"""Measure how long bags at real sizes take to be read and trained on, beside torchmil and pandas.
 
-Slides are written first, so that all files are in the page cache. Every command is a process of its
-own, which is watched while it runs: its time, and the most memory that it shares with no file.
+The files, such as slides of a microscope, are written first, so that all are in the page cache.
+Every command is a process of its own. This program measures its time, and its memory without pages
+that it shares with files.
 """
 
 import json
@@ -24,22 +25,22 @@ from milbench.errors import UsageError
 
 SLIDES = 100
 PATCHES = (6_000, 14_000)
-"""The least and the most patches of a slide."""
+"""The smallest and the largest number of patches of a slide."""
 WIDTH = 1024
-"""The features of a patch."""
+"""The number of features of a patch."""
 QUICK_SLIDES = 12
 QUICK_PATCHES = (600, 1_400)
 TRAINED = 0.7
-"""The share of slides that is trained on, here and by the default of feature-bags."""
+"""The share of slides that is trained on, which is the default of feature-bags."""
 TABLES = {"long": (500_000, 64), "wide": (30, 50_000)}
-"""Rows and features of two tables."""
+"""The numbers of rows and features of two tables."""
 LEAST_ROWS = 30
 LEAST_FEATURES = 64
 QUICK_SHRINKS = 20
-"""By how much the tables are smaller with --quick, down to the least rows and features."""
+"""By which factor the tables are smaller with --quick, down to the two numbers above."""
 EPOCHS = 3
 SETTLED = 3.0
-"""Seconds after which the digests of new files are remembered: those that have just changed are read again."""
+"""Seconds to wait after files are written, since files that have just changed are read again."""
 
 CHECK = (sys.executable, "-m", "milbench", "data", "check")
 
@@ -69,7 +70,10 @@ for epoch in range(int(sys.argv[3])):
     ends.append(time.time() - begun)
 print(json.dumps(ends))
 """
-"""Prints the seconds from the command to the first step and to the end of every epoch, in memory as a launch has it."""
+"""A program that trains on slides, with the settings of memory that `milbench run` has.
+
+It prints the seconds from the command to the first step, and to the end of every epoch.
+"""
 TORCHMIL = """
 import json, sys, time
 from pathlib import Path
@@ -80,7 +84,8 @@ from torchmil.models import ABMIL
 folder = Path(sys.argv[1]).parent
 begun = float(sys.argv[2])
 names = sorted(path.stem for path in (folder / "features").iterdir())[: int(sys.argv[4])]
-bags = ProcessedMILDataset(str(folder / "features"), str(folder / "labels"), bag_names=names, bag_keys=["X", "Y"])
+features, labels = str(folder / "features"), str(folder / "labels")
+bags = ProcessedMILDataset(features, labels, bag_names=names, bag_keys=["X", "Y"])
 loader = torch.utils.data.DataLoader(bags, batch_size=1, shuffle=True, collate_fn=collate_fn)
 model = ABMIL(in_shape=(1024,))
 optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
@@ -96,7 +101,7 @@ for epoch in range(int(sys.argv[3])):
     ends.append(time.time() - begun)
 print(json.dumps(ends))
 """
-"""The same with ABMIL, as the README of torchmil 1.0.2 does it: one bag a step, as above."""
+"""The same program with torchmil's ABMIL, like the README of torchmil 1.0.2: one bag a step."""
 
 
 def main(
@@ -118,7 +123,7 @@ def main(
 
 
 def _rows(torchmil: Path | None, quick: bool) -> Iterator[dict[str, Any]]:
-    """Return what each command takes."""
+    """Measure each command, and yield its row of the table."""
     with TemporaryDirectory(prefix="milbench-data-") as folder:
         yield from _rows_of_slides(Path(folder) / "slides", torchmil, quick)
         for name in TABLES:
@@ -126,7 +131,7 @@ def _rows(torchmil: Path | None, quick: bool) -> Iterator[dict[str, Any]]:
 
 
 def _rows_of_slides(folder: Path, torchmil: Path | None, quick: bool) -> Iterator[dict[str, Any]]:
-    """Train on slides in a new folder, and check them."""
+    """Train on slides in a new folder and check them; yield the rows of these commands."""
     slides = QUICK_SLIDES if quick else SLIDES
     patches = QUICK_PATCHES if quick else PATCHES
     table = write_slides(folder, slides, patches)
@@ -139,7 +144,7 @@ def _rows_of_slides(folder: Path, torchmil: Path | None, quick: bool) -> Iterato
     yield timed("slides, milbench, first launch", ours)
     yield timed("slides, milbench, second launch", ours)
     yield timed("slides, milbench, the larger of two at once", ours, at_once=2)
-    # The check is to read the slides itself, not what the launches left.
+    # The launches leave a cache. Without it, the check reads the slides.
     shutil.rmtree(folder / ".bags")
     columns = ["bag=slide_id", "labels=label", "features=features/*.npy"]
     parameters = [f"-ptask.{column}" for column in columns]
@@ -147,7 +152,7 @@ def _rows_of_slides(folder: Path, torchmil: Path | None, quick: bool) -> Iterato
 
 
 def _rows_of_table(name: str, folder: Path, quick: bool) -> Iterator[dict[str, Any]]:
-    """Read a new table with pandas, and check it."""
+    """Read a new table with pandas and check it; yield the rows of these commands."""
     rows, width = TABLES[name]
     if quick:
         rows //= QUICK_SHRINKS
@@ -161,14 +166,19 @@ def _rows_of_table(name: str, folder: Path, quick: bool) -> Iterator[dict[str, A
 
 
 def write_slides(folder: Path, count: int, patches: tuple[int, int]) -> Path:
-    """Write a table of slides with their folders `features` and, for torchmil, `labels`; return the table.
+    """Write slides with random features, and return the table that lists them.
 
-    The features are random. `patches` are the least and the most a slide.
+    The features are in the folder `features`, and labels for torchmil in the folder `labels`.
+
+    Args:
+        folder: where to write.
+        count: the number of slides.
+        patches: the smallest and the largest number of patches of a slide.
     """
     rng = np.random.default_rng(0)
     least, most = patches
-    # All slides have the same noise, and each adds a number of its own: to draw noise takes longer
-    # than to write it.
+    # All slides share their noise, and each adds a number of its own, since to generate noise takes
+    # longer than to write it.
     noise = rng.standard_normal((most, WIDTH), dtype=np.float32)
     for part in ("features", "labels"):
         (folder / part).mkdir(parents=True)
@@ -190,7 +200,10 @@ def write_slides(folder: Path, count: int, patches: tuple[int, int]) -> Path:
 
 
 def _write_table(path: Path, rows: int, width: int) -> Path:
-    """Write a table of instances, ten a bag where it has a hundred rows or more, and return it."""
+    """Write a table of random instances, and return its path.
+
+    A bag has ten instances if the table has a hundred rows or more.
+    """
     rng = np.random.default_rng(0)
     instances_of_bag = max(1, min(10, rows // 10))
     names = [f"f{number}" for number in range(width)]
@@ -205,10 +218,16 @@ def _write_table(path: Path, rows: int, width: int) -> Path:
 
 
 def timed(name: str, command: Sequence[Any], at_once: int = 1) -> dict[str, Any]:
-    """Run a command, or several of it at once, and return what the one with most memory took, in seconds and MiB.
+    """Run a command, and return its row of the table: seconds and MiB.
 
-    "{now}" in it becomes the time. It may print the seconds to its first step and to the end of
-    each epoch.
+    The command may print the seconds to its first step and to the end of each epoch, which are then
+    in the row.
+
+    Args:
+        name: what the row is called.
+        command: the words of the command. The time replaces the word "{now}".
+        at_once: how often the command is run at the same time. The row is about the process that
+            used most memory.
     """
     begun = time.time()
     words = [str(begun) if word == "{now}" else str(word) for word in command]
@@ -225,7 +244,8 @@ def timed(name: str, command: Sequence[Any], at_once: int = 1) -> dict[str, Any]
         output, errors = process.communicate()
         if process.returncode:
             raise UsageError(
-                f"{' '.join(words)[:60]}... ended with exit code {process.returncode}: {errors[-300:]}"
+                f"{' '.join(words)[:60]}... ended with exit code {process.returncode}: "
+                f"{errors[-300:]}"
             )
         outputs.append(output)
     largest = int(np.argmax(most))
@@ -233,7 +253,7 @@ def timed(name: str, command: Sequence[Any], at_once: int = 1) -> dict[str, Any]
     try:
         first_step, *epochs = json.loads(outputs[largest])
     except ValueError:
-        # What it printed is no list of seconds.
+        # The command printed no list of seconds.
         return {"": name, "all": seconds, **memory}
     return {
         "": name,
@@ -247,7 +267,7 @@ def timed(name: str, command: Sequence[Any], at_once: int = 1) -> dict[str, Any]
 def _start_processes(words: list[str], at_once: int) -> list[subprocess.Popen[str]]:
     """Start a command several times at once, each with its share of the processors."""
     environment = {name: value for name, value in os.environ.items() if name != "MILBENCH_CACHE"}
-    # As a launch shares them out.
+    # Processors are shared out as `milbench run` does.
     threads = max(1, (os.cpu_count() or 1) // at_once)
     environment["OMP_NUM_THREADS"] = str(threads)
     return [
@@ -259,7 +279,10 @@ def _start_processes(words: list[str], at_once: int) -> list[subprocess.Popen[st
 
 
 def _own_memory(pid: int) -> int:
-    """Return the bytes of memory that a process shares with no file, 0 where it has ended or there is no /proc."""
+    """Return the bytes of memory of a process, without pages that it shares with files.
+
+    It is 0 if the process has ended, or the system has no /proc.
+    """
     try:
         _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
     except OSError:

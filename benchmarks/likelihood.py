@@ -1,4 +1,7 @@
-"""Time, memory and operators of the exact likelihood, beside a plain loop and a log-softmax of the same logits."""
+"""Measure the exact likelihood: its time, memory and operators.
+
+It is compared with a plain loop over subsets, and with a log-softmax of the same logits.
+"""
 
 import itertools
 import math
@@ -23,20 +26,26 @@ BagFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 class Config(NamedTuple):
-    """One batch of random logits."""
+    """A batch of random logits to measure."""
 
     bags: int
     classes: int
     positions: int
     sizes: Sequence[int]
-    """Numbers of labels |L|, which the bags have in turn."""
+    """The sizes |L| of label sets, which the bags have in turn."""
     background: float
-    """Added to the background's logits; the larger, the fewer positions show a class."""
+    """A number added to the background's logits. If it is large, few positions show a class."""
     loop: bool = True
-    """Whether the plain loop is measured too. With many labels it takes too long, and --quick leaves them out."""
+    """Whether the plain loop is measured too, which takes too long for large label sets.
+
+    With --quick, batches without the loop are left out.
+    """
 
     def label(self) -> str:
-        """Return bags x classes x positions, the smallest and largest |L|, and what is added to the background."""
+        """Return how a table names this batch.
+
+        It is bags x classes x positions, the smallest and largest |L|, and the background.
+        """
         sizes = str(self.sizes[0])
         if len(self.sizes) > 1:
             sizes = f"{min(self.sizes)}-{max(self.sizes)}"
@@ -45,8 +54,8 @@ class Config(NamedTuple):
 
     def sample(self, device: str) -> tuple[Tensor, Tensor]:
         """Return logits (B, C+1, K) float64 and labels (B, C)."""
-        # The parts of the seed stay as they are: others would give other logits than those measured
-        # before.
+        # The seed is made of this name and the fields. With another name, results could not be
+        # compared with published ones.
         rng = generator("bench-losses", *self)
         shape = (self.bags, self.classes + 1, self.positions)
         logits = torch.randn(shape, generator=rng, dtype=torch.float64)
@@ -73,7 +82,7 @@ CONFIGS = (
 
 
 def plain_loop(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return log Prb(L) (B,), summed bag by bag and subset by subset: the obvious way to write its formula.
+    """Return log Prb(L) (B,) by the plain formula, bag by bag and subset by subset.
 
         Prb(L) = sum_{S in L} (-1)^(|L| - |S|) prod_k (p_{background,k} + sum_{c in S} p_{c,k}).
 
@@ -89,7 +98,7 @@ def plain_loop(logits: Tensor, labels: Tensor) -> Tensor:
             for subset in itertools.combinations(range(len(required)), size):
                 log_product = probs[[*subset, -1]].sum(dim=0).log().sum()
                 terms.append(((-1) ** (len(required) - size), log_product))
-        # The term of the whole label set, the last one, is the largest.
+        # The last term, of the whole label set, is the largest.
         _, top = terms[-1]
         series = torch.stack([sign * torch.exp(term - top) for sign, term in terms]).sum()
         # Where the terms cancel, rounding may leave 0 or a negative sum. The logarithm stays
@@ -103,8 +112,8 @@ def main(
 ) -> None:
     """Measure time and peak memory of the exact likelihood, beside a plain loop and a log-softmax.
 
-    Medians of 21 repetitions (--quick: 7), in both precisions; the functions are called in turn,
-    and ratios are those of their times.
+    It prints medians of 21 repetitions (--quick: 7), in float32 and float64. The functions are
+    called in turn. A ratio such as loop/exact is a ratio of times.
 
     Example: python benchmarks/likelihood.py --quick
     """
@@ -117,11 +126,12 @@ def main(
         rows += [_row(config, dtype, device_name, repeats) for config in configs]
     show(
         pd.DataFrame(rows),
-        f"exact likelihood from logits: bags x classes x positions, {threads} threads, medians; ± fwd+bwd: half the "
-        "interquartile range of that time, in % of its median; MiB: the most that tensors occupy",
+        f"exact likelihood from logits: bags x classes x positions, {threads} threads, medians; "
+        "± fwd+bwd: half the interquartile range of that time, in % of its median; "
+        "MiB: the most that tensors occupy",
     )
-    # The number of operators of `exact` grows with the largest label set. That of noisy-or, for
-    # comparison, does not depend on it.
+    # The number of operators of `exact` grows with the largest label set. The number of noisy-or,
+    # for comparison, does not depend on label sets.
     counts = [_counts("exact", most) for most in range(7)]
     counts.append(_counts("noisy-or"))
     show(
@@ -131,7 +141,7 @@ def main(
 
 
 def _row(config: Config, dtype: torch.dtype, device: str, repeats: int) -> dict[str, Any]:
-    """Return what a batch of logits takes by the exact likelihood, and by what it is compared with."""
+    """Return the row of a batch: times and memory of the exact likelihood and of the others."""
     logits, labels = config.sample(device)
     logits = logits.to(dtype)
     largest = max(config.sizes)
@@ -192,7 +202,7 @@ def _both(function: BagFunction, logits: Tensor, labels: Tensor) -> Callable[[],
 
 
 def _counts(name: str, most: int | None = None) -> dict[str, Any]:
-    """Return the numbers of operators of a loss for label sets of at most so many classes."""
+    """Return the numbers of operators of a loss, for label sets of at most `most` classes."""
     label = name
     if most is not None:
         label = f"{name}, up to {most} classes"
@@ -205,7 +215,7 @@ def _counts(name: str, most: int | None = None) -> dict[str, Any]:
 
 
 class _Operators(TorchDispatchMode):
-    """Counts the operators that run, views among them."""
+    """Counts the operators that run, including views."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -219,10 +229,16 @@ class _Operators(TorchDispatchMode):
 def operators(
     name: str, most: int | None = None, *, masked: bool = False, second: bool = False
 ) -> int:
-    """Count the operators of a loss and its gradient, or a Hessian product too; label sets have at most `most` classes.
+    """Return the number of operators of a loss and its gradient.
 
     They are counted on the device "meta", whose tensors have no values. An accelerator runs the
-    same ones: there, too, no step looks at the values of labels.
+    same operators: as on "meta", no step looks at the values of labels.
+
+    Args:
+        name: the loss.
+        most: the largest number of classes in a label set; None: not known.
+        masked: whether there is a mask.
+        second: whether a product with the Hessian is computed too.
     """
     logits = torch.empty(32, 11, 28, 28, device="meta", requires_grad=True)
     labels = torch.empty(32, 10, dtype=torch.bool, device="meta")

@@ -1,4 +1,4 @@
-"""How long reports take: their imports, reading what was computed, and drawing and writing the page."""
+"""Measure how long reports take: imports, reading the results, and making the page."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ from milbench.store.results import Results
 
 DEFAULT = ("reports/counts", "reports/missing-labels", "reports/all-losses")
 IMPORTS = "import milbench.report.render, milbench.store.folders"
-"""What the command imports before it reads anything."""
+"""The imports of `milbench report`."""
 
 
 def main(
@@ -34,8 +34,8 @@ def main(
 ) -> None:
     """Measure how long reports take.
 
-    Seconds of the processor, since other work on the machine disturbs them less than those of a
-    clock: the least of 5 repetitions (--quick: 2).
+    It prints the smallest of 5 repetitions (--quick: 2), in seconds of the processor: other work on
+    the machine disturbs these less than the seconds of a clock.
 
     Example: python benchmarks/rendering.py reports/counts
     """
@@ -48,7 +48,7 @@ def main(
 
 
 def _row(name: str, root: Path, repeats: int) -> dict[str, Any]:
-    """Return what a report takes and has."""
+    """Return the row of a report: its seconds, and how large it is."""
     with TemporaryDirectory() as folder:
         out = Path(folder)
         reading = _least_seconds(lambda: _read(name, root), repeats)
@@ -66,7 +66,7 @@ def _row(name: str, root: Path, repeats: int) -> dict[str, Any]:
 
 
 def _read(name: str, root: Path) -> Results:
-    """Return the results of a published report, or of a comparison of that name."""
+    """Return the results of a published report, given its folder, or of a comparison by name."""
     folder = Path(name)
     if (folder / published_reports.PLAN).is_file():
         return published_reports.read(folder)
@@ -74,7 +74,7 @@ def _read(name: str, root: Path) -> Results:
 
 
 def _least_seconds(fn: Callable[[], object], repeats: int) -> float:
-    """Return the seconds of the processor of the quickest of some calls."""
+    """Return the seconds of the processor that the quickest of `repeats` calls takes."""
     taken = []
     for _ in range(repeats):
         begun = time.process_time()
@@ -84,7 +84,7 @@ def _least_seconds(fn: Callable[[], object], repeats: int) -> float:
 
 
 def _seconds_of_process(words: list[str]) -> float:
-    """Return the seconds of the processor that Python takes for some words of its command line."""
+    """Return the seconds of the processor of a Python process with these arguments."""
     process = subprocess.Popen([sys.executable, *words])
     _, status, usage = os.wait4(process.pid, 0)
     if status:

@@ -1,4 +1,7 @@
-"""What a training step takes, by its parts, and an evaluation, beside a plain float32 step of the same network."""
+"""Measure the parts of a training step, and an evaluation.
+
+A step is compared with a plain float32 step of the same network.
+"""
 
 import copy
 import time
@@ -42,10 +45,11 @@ from milbench.training.train import train_step
 from milbench.training.training_setup import Setup, setup_for_cell
 
 WITHOUT_DATA = ("extended-digits", "synthetic-bags")
-"""The tasks that are measured where none is named: these need no files."""
+"""The tasks that are measured by default, since they need no files."""
 FEW_BAGS = 16
+"""How many bags are evaluated before an evaluation is measured."""
 EPOCH_SECONDS = 0.2
-"""Seconds of making batches for each repetition."""
+"""For how many seconds batches are made, for each repetition."""
 
 
 def main(
@@ -58,27 +62,28 @@ def main(
     threads: ThreadsOption = 1,
     quick: QuickOption = False,
 ) -> None:
-    """Measure the parts of training steps and evaluations, beside a plain float32 step of the same network.
+    """Measure the parts of training steps and evaluations, beside a plain float32 step.
 
     Default tasks: those that need no files, and extended-mnist if its files are here. Default
     losses: those that learn from label sets.
 
     Example: python benchmarks/training.py --loss exact --quick
     """
-    place = resolve(device)
+    resolved = resolve(device)
     set_torch_defaults(threads)
     repeats = 5 if quick else 25
-    planned = plan(names(loss), names(task), setting or [], data_dir, str(place), names(network))
+    planned = plan(names(loss), names(task), setting or [], data_dir, str(resolved), names(network))
     rows: list[dict[str, Any]] = []
     for cell in planned.cells:
         label = ", ".join(filter(None, planned.labels[cell.id]))
-        setup = setup_for_cell(cell, place, data_dir)
+        setup = setup_for_cell(cell, resolved, data_dir)
         rows.append({"task, loss": label, **_row(setup, repeats)})
     show(
         pd.DataFrame(rows),
         f"training steps, {threads} threads: medians ± half the width of the middle half",
-        "data to optimiser: ms of a step; data: the mean of an epoch's batches. MiB: the most that the tensors of a "
-        "step occupy.\nevaluation: of all bags, in seconds and in the time of an epoch of training.\n"
+        "data to optimiser: ms of a step; data: the mean of an epoch's batches. "
+        "MiB: the most that the tensors of a step occupy.\n"
+        "evaluation: of all bags, in seconds and in the time of an epoch of training.\n"
         "plain/ours: time of a step in float32 with AdamW, in that of ours, without data.",
     )
 
@@ -93,9 +98,13 @@ def plan(
 ) -> Plan:
     """Return the cells to measure, with one seed.
 
-    Losses, None: all of set supervision that come with milbench. Tasks, None: those that need no
-    files or whose files are here. Networks, None: the default of each task. Settings: as `-p` of
-    `milbench run`.
+    Args:
+        loss_names: None: all built-in losses that learn from label sets.
+        task_names: None: the tasks that need no files, and extended-mnist if its files are here.
+        settings: texts such as "recipe.lr=0.1", as `-p` of `milbench run` takes them.
+        data_dir: the folder of the data; None: the default folder.
+        device: where cells run.
+        network_names: None: the default network of each task.
     """
     if task_names is None:
         task_names = list(WITHOUT_DATA)
@@ -118,7 +127,7 @@ def plan(
 
 
 def _learns_from_sets(name: str) -> bool:
-    """Return whether a loss comes with milbench, and learns from label sets alone."""
+    """Return whether a loss is built in, and learns from label sets alone."""
     if losses().entry(name).origin != "milbench":
         return False
     loss = losses().get(name)
@@ -126,9 +135,9 @@ def _learns_from_sets(name: str) -> bool:
 
 
 def _row(setup: Setup, repeats: int) -> dict[str, float]:
-    """Return what the parts of a step and an evaluation take."""
+    """Return the row of a cell: the times of the parts of a step, and of an evaluation."""
     bags = next(iter(setup.train_batches(0)))
-    # It copies the weights, before training changes them.
+    # Made first, as it copies the weights before training changes them.
     plain = plain_step(setup, bags)
     data = seconds_of_data(setup, EPOCH_SECONDS * repeats)
     setup.model.network.train()
@@ -140,7 +149,7 @@ def _row(setup: Setup, repeats: int) -> dict[str, float]:
     repeated_parts = [seconds_of_parts(setup, step) for _ in range(repeats)]
     evaluation = seconds_of_evaluation(setup)
 
-    # Seconds of a step with its data.
+    # The seconds of a step together with its data.
     step_and_data = data + whole.median
     row = {
         "bags/s": len(bags) / step_and_data,
@@ -159,7 +168,10 @@ def _row(setup: Setup, repeats: int) -> dict[str, float]:
 
 
 def seconds_of_parts(setup: Setup, step: Callable[[], object]) -> dict[str, float]:
-    """Return the seconds of the parts of a step, each until the accelerator has finished too; clipping is backward."""
+    """Return the seconds of each part of a step, until the accelerator has finished it too.
+
+    Clipping the gradient counts as part of the backward pass.
+    """
     ends: dict[str, float] = {}
 
     def mark_end(part: str) -> None:
@@ -187,9 +199,10 @@ def seconds_of_parts(setup: Setup, step: Callable[[], object]) -> dict[str, floa
 
 
 def seconds_of_data(setup: Setup, limit: float) -> float:
-    """Return the mean seconds that a batch takes to be made, over an epoch or `limit` seconds.
+    """Return the mean seconds to make a batch, over an epoch or over `limit` seconds.
 
-    A task may make several batches when it is asked for one, and keep them: so whole epochs count.
+    A task may make several batches at once and keep them, so that the time of one batch means
+    little.
     """
     synchronise()
     begun = time.perf_counter()
@@ -203,7 +216,7 @@ def seconds_of_data(setup: Setup, limit: float) -> float:
 
 
 def plain_step(setup: Setup, bags: Bags) -> Callable[[], object]:
-    """Return a step as one writes it at first: float32 and AdamW, with a copy of the network and the loss."""
+    """Return a plain step: float32 and AdamW, with a copy of the network and of the loss."""
     network = copy.deepcopy(setup.model.network)
     loss = copy.deepcopy(setup.model.loss)
     optimizer = torch.optim.AdamW([*network.parameters(), *loss.parameters()], lr=setup.recipe.lr)
@@ -220,11 +233,11 @@ def plain_step(setup: Setup, bags: Bags) -> Callable[[], object]:
 
 
 def seconds_of_evaluation(setup: Setup) -> float:
-    """Return the seconds of an evaluation as after the last epoch, once what it imports is imported."""
+    """Return the seconds of an evaluation, as after the last epoch."""
     score = score_function(setup)
     problem = setup.problem
     if isinstance(problem, EvaluatedBags):
-        # The first evaluation imports.
+        # An evaluation before the measured one, since the first one imports modules.
         replace(problem, limit=FEW_BAGS).evaluate(score)
     return seconds_of(lambda: problem.evaluate(score))
 

@@ -1,8 +1,10 @@
-"""Draw docs/alternating_series_error.png and print how often the published rule of the log-likelihood is far off.
+"""Draw docs/alternating_series_error.png: the errors of a published rule of the log-likelihood.
 
 The published rule (X.-L. Li, arXiv:1811.12346, and its programs) is the logarithm of the absolute
-value of the alternating series plus 1e-16. Run from the repository root: python
-docs/alternating_series_error.py
+value of an alternating series plus 1e-16. The program also prints how often the rule is far off.
+Run it from the root of the repository:
+
+    python docs/alternating_series_error.py
 """
 
 from __future__ import annotations
@@ -23,25 +25,28 @@ from milbench.likelihood import bag_log_prob
 CLASSES = 10
 POSITIONS = 64
 REQUIRED = 5
-"""How many classes a bag of the figure has to have."""
+"""The number of classes in the label set of every bag of the figure."""
 BAGS = 12
-"""How many bags a point of the figure is the worst of."""
+"""A point of the figure is the largest error over this number of bags."""
 BACKGROUND = range(0, 21, 2)
-"""What is added to the background's logit."""
+"""The numbers that are added to the background's logit in the figure."""
 CASES = 400
-"""How many random cases are counted."""
+"""The number of random cases in which errors are counted."""
 FAR = 0.01
 """An error in nats above which a case counts as far off."""
 DTYPES = (torch.float64, torch.float32)
 Rule = Callable[[Tensor, int], float]
-"""Computes the log-likelihood of the first so many classes from log-probabilities (11, positions)."""
+"""A function that computes the log-likelihood of the label set of the first `required` classes.
+
+Its arguments are log-probabilities (11, positions), background last, and `required`.
+"""
 
 
 def published_rule(log_probs: Tensor, required: int) -> float:
-    """Return log Prb of the first `required` classes by the alternating series, in the precision of `log_probs`.
+    """Return the log-likelihood by the alternating series, in the precision of `log_probs`.
 
-    The series is relative to the probability that there is nothing but these classes and
-    background.
+    The terms are divided by the probability that every position shows one of the required classes
+    or background.
     """
     p = log_probs.exp()
     log_all = (p[:required].sum(dim=0) + p[-1]).log().sum()
@@ -54,22 +59,24 @@ def published_rule(log_probs: Tensor, required: int) -> float:
 
 
 def package(log_probs: Tensor, required: int) -> float:
-    """Return the same by `milbench.likelihood`."""
+    """Return the log-likelihood by `milbench.likelihood`."""
     labels = torch.arange(len(log_probs) - 1) < required
     return float(bag_log_prob(log_probs[None], labels[None]))
 
 
 def precise(log_probs: Tensor, required: int) -> float:
-    """Return the same in 80 digits, by a recursion over the sets of classes that have occurred so far.
+    """Return the log-likelihood, computed in 80 digits.
 
-    Set s contains class c where bit c of s is 1.
+    It is a recursion over positions, with the probability of each set of classes that have occurred
+    so far. Set s contains class c if bit c of s is 1.
     """
     with mpmath.workdps(80):
         occurred = [mpmath.mpf(0)] * 2**required
         occurred[0] = mpmath.mpf(1)
         for column in log_probs[[*range(required), -1]].double().T.tolist():
             p = [mpmath.exp(mpmath.mpf(x)) for x in column]
-            # From the largest set down: a smaller one still has its value of before this position.
+            # From the largest set down: smaller sets then still have their values from before this
+            # position.
             for s in reversed(range(2**required)):
                 inside = [c for c in range(required) if s >> c & 1]
                 stay = p[-1] + sum(p[c] for c in inside)
@@ -83,14 +90,17 @@ COLOURS = {"alternating series": "C3", "milbench.likelihood": "C0"}
 
 
 def random_log_probs(positions: int, background: float, rng: torch.Generator) -> Tensor:
-    """Return (11, positions) float64, of normal logits with `background` added to that of the background."""
+    """Return log-probabilities (11, positions) float64 of normal logits.
+
+    `background` is added to the background's logit.
+    """
     logits = torch.randn(CLASSES + 1, positions, generator=rng, dtype=torch.float64)
     logits[-1] += background
     return logits.log_softmax(dim=0)
 
 
 def worst_errors(background: int, dtype: torch.dtype) -> dict[str, float]:
-    """Return the largest absolute error of each rule over some bags, in nats."""
+    """Return the largest absolute error of each rule over BAGS bags, in nats."""
     rng = torch.Generator().manual_seed(background)
     bags = [random_log_probs(POSITIONS, background, rng).to(dtype) for _ in range(BAGS)]
     truth = [precise(bag, REQUIRED) for bag in bags]
@@ -124,7 +134,8 @@ def draw() -> None:
     axes.set_xlabel("added to the background's logit")
     axes.set_ylabel("error of the log-likelihood (nats)")
     axes.set_title(
-        f"{REQUIRED} required of {CLASSES} classes, {POSITIONS} positions: the worst of {BAGS} bags",
+        f"{REQUIRED} required of {CLASSES} classes, {POSITIONS} positions: "
+        f"the worst of {BAGS} bags",
         fontsize=11,
     )
     axes.legend(fontsize=9, loc="center right", bbox_to_anchor=(1.0, 0.32))
@@ -138,9 +149,10 @@ def name_of(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True)
 class Case:
-    """A random bag, and how many classes it has to have."""
+    """A random bag."""
 
     required: int
+    """The number of classes in its label set."""
     background: float
     """What is added to the background's logit."""
     log_probs: Tensor
@@ -172,14 +184,15 @@ def count() -> None:
         for rule in RULES.values():
             errors = [error_of(rule, case, dtype) for case in cases]
             far = [case for case, error in zip(cases, errors, strict=True) if error > FAR]
+            share = f"{len(far)} of {CASES}"
             print(
-                f"{dtype}, {rule.__name__}: {len(far)} of {CASES} off by more than {FAR}, worst {max(errors):.2g}"
+                f"{dtype}, {rule.__name__}: {share} off by more than {FAR}, worst {max(errors):.2g}"
             )
             print_by_size(cases, far)
 
 
 def print_by_size(cases: list[Case], far: list[Case]) -> None:
-    """Print how many of the cases of each number of required classes are far off."""
+    """Print for each number of required classes how many of the cases are far off."""
     for size in sorted({case.required for case in far}):
         far_of_size = [case for case in far if case.required == size]
         cases_of_size = [case for case in cases if case.required == size]

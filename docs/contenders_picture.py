@@ -1,8 +1,10 @@
-"""Draw docs/contenders.svg: an example of which losses may be the best, and what widens the answer.
+"""Draw docs/contenders.svg: an example of which losses may be the best.
 
-It is a made-up comparison of four losses with five seeds. What is drawn is what `contenders` says
-of it, first by the seeds alone, then with test bags, with items that return, and with the search.
-Run from the repository root: python docs/contenders_picture.py
+The example is a made-up comparison of four losses with five seeds. The picture shows what the
+function `contenders` answers as it takes more into account: first the spread between seeds alone,
+then also the choice of test bags, then that bags share items, and last the search of settings.
+
+Run from the root of the repository: python docs/contenders_picture.py
 """
 
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ Floats = NDArray[np.float64]
 
 LOSSES = ("A", "B", "C", "D")
 TRUTHS = (0.100, 0.112, 0.150, 0.200)
-"""The set error that each loss is made to have, about."""
+"""About the set error that the made-up bags give each loss."""
 SEEDS = 5
 BAGS = 600
 BAG_SIZE = 4
@@ -33,7 +35,7 @@ DRAWS = 16
 SEARCH_SEEDS = 3
 """With how many seeds the best four draws of a search are trained."""
 
-# In pixels.
+# The layout of the picture, in pixels.
 WIDTH = 360
 HEIGHT = 376
 LEFT = 34
@@ -50,32 +52,36 @@ PARTS = (
     ("items that return", "#86bdb5"),
     ("search", "#c3e0dc"),
 )
-"""What the allowance is made of, each with its colour."""
+"""The parts of the allowance, each with its colour.
+
+The allowance is how much larger than the best mean the mean of a loss may be, if the loss may
+still be the best.
+"""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A comparison, and what is said of it by more and more of what varies."""
+    """A comparison, and its verdicts as more and more of what varies is taken into account."""
 
     errors: Floats
-    """(losses, seeds)."""
+    """(losses, seeds), the set errors."""
     verdicts: list[Contenders]
-    """By seeds; and test bags; and items that return; and the search."""
+    """By seeds alone; then also by test bags; by items that return; by the search."""
 
 
-def make_example(number: int) -> Example:
-    """Return the comparison with this number."""
-    rng = np.random.default_rng(number)
-    # Every item once in random order, then again.
+def make_example(seed: int) -> Example:
+    """Return the comparison that a seed generates."""
+    rng = np.random.default_rng(seed)
+    # Every item is used once in random order, then all again.
     rounds = BAGS * BAG_SIZE // ITEMS
     items = np.concatenate([rng.permutation(ITEMS) for _ in range(rounds)])
     items_of_bags = items.reshape(BAGS, BAG_SIZE)
-    # Items are hard for one loss and easy for another, which makes bags that share items alike.
+    # An item may be hard for one loss and easy for another. So bags that share items are alike.
     hardness = rng.normal(size=(len(LOSSES), ITEMS))
     outcomes = []
     for loss, truth in enumerate(TRUTHS):
         hardness_of_bags = 0.7 * hardness[loss, items_of_bags].sum(axis=1) / 2
-        # The spread of hardness raises the mean error, which 0.45 lowers again.
+        # The spread of hardness raises the mean error. To subtract 0.45 lowers it again.
         logits = special.logit(truth) - 0.45 + hardness_of_bags
         outcomes.append([make_outcomes(logits, rng) for _ in range(SEEDS)])
     errors = np.array([[of_cell.value for of_cell in row] for row in outcomes])
@@ -92,7 +98,7 @@ def make_example(number: int) -> Example:
 
 
 def make_outcomes(logits: Floats, rng: np.random.Generator) -> Outcomes:
-    """Return which bags (BAGS,) a loss errs on with one seed, by the log-odds of an error in each."""
+    """Return on which bags (BAGS,) a loss errs with one seed, given the log-odds of each error."""
     luck_of_the_seed = 0.05 * rng.normal()
     probability = special.expit(logits + luck_of_the_seed)
     wrong = (rng.random(BAGS) < probability).astype(float)
@@ -100,7 +106,7 @@ def make_outcomes(logits: Floats, rng: np.random.Generator) -> Outcomes:
 
 
 def make_search(rng: np.random.Generator, truth: float) -> Search:
-    """Return a search of 16 draws with one seed, of which the best four have two more."""
+    """Return a search of 16 draws. All have one seed, and the best four have two more."""
     draws = special.logit(truth) + 0.15 * rng.exponential(size=(DRAWS, 1))
     validation = draws + 0.1 * rng.normal(size=(DRAWS, SEARCH_SEEDS))
     test = draws + 0.1 * rng.normal(size=(DRAWS, SEARCH_SEEDS))
@@ -112,7 +118,7 @@ def make_search(rng: np.random.Generator, truth: float) -> Search:
 
 
 def allowances(example: Example, loss: int, best: int) -> list[float]:
-    """Return how far up a loss may lie and still be the best, by more and more of what varies."""
+    """Return for each verdict the largest mean error with which a loss may still be the best."""
     ends = []
     for verdict in example.verdicts:
         mean = verdict.pairs.means[best, loss]
@@ -122,11 +128,11 @@ def allowances(example: Example, loss: int, best: int) -> list[float]:
 
 
 LOWEST = 0.06
-"""The error at the left of the picture."""
+"""The error at the left end of the axis."""
 
 
-def place(error: float, highest: float) -> float:
-    """Return where an error lies in the picture, from left to right."""
+def x_of(error: float, highest: float) -> float:
+    """Return the x of an error in pixels, where `highest` is the error at the right end."""
     share = (error - LOWEST) / (highest - LOWEST)
     return round(LEFT + (RIGHT - LEFT) * share, 1)
 
@@ -134,18 +140,18 @@ def place(error: float, highest: float) -> float:
 def text(
     x: float, y: float, words: str, colour: str = INK, anchor: str = "start", size: int = 13
 ) -> str:
-    """Return a text."""
+    """Return a text as an SVG element."""
     style = f'fill="{colour}" text-anchor="{anchor}" font-size="{size}"'
     return f'<text x="{x}" y="{y}" {style}>{escape(words)}</text>'
 
 
-def seed(x: float, y: float) -> str:
-    """Return the mark of one seed."""
+def seed_circle(x: float, y: float) -> str:
+    """Return the symbol of one seed."""
     return f'<circle cx="{x}" cy="{y}" r="3.5" fill="white" stroke="{INK}" stroke-width="1.2"/>'
 
 
 def legend() -> list[str]:
-    """Return what colours and marks mean."""
+    """Return the elements that explain colours and symbols."""
     parts = [text(12, 22, "A loss whose mean lies in the bar may be the best.")]
     columns = (12, 152)
     for number, (name, colour) in enumerate(PARTS):
@@ -153,7 +159,7 @@ def legend() -> list[str]:
         y = 48 + 20 * (number // 2)
         parts.append(f'<rect x="{x}" y="{y - 10}" width="11" height="11" fill="{colour}"/>')
         parts.append(text(x + 17, y, name, QUIET))
-    parts.append(seed(270, 44))
+    parts.append(seed_circle(270, 44))
     parts.append(text(282, 48, "one seed", QUIET))
     parts.append(mean_line(270, 64, 8))
     parts.append(text(282, 68, "mean", QUIET))
@@ -161,8 +167,9 @@ def legend() -> list[str]:
 
 
 def mean_line(x: float, y: float, half: float) -> str:
-    """Return the mark of a mean."""
-    return f'<line x1="{x}" x2="{x}" y1="{y - half}" y2="{y + half}" stroke="{INK}" stroke-width="2.5"/>'
+    """Return the symbol of a mean."""
+    ends = f'x1="{x}" x2="{x}" y1="{y - half}" y2="{y + half}"'
+    return f'<line {ends} stroke="{INK}" stroke-width="2.5"/>'
 
 
 def draw_row(example: Example, loss: int, best: int, highest: float) -> list[str]:
@@ -172,21 +179,24 @@ def draw_row(example: Example, loss: int, best: int, highest: float) -> list[str
     mean = float(example.errors[loss].mean())
     if loss != best:
         parts += draw_allowance(example, loss, best, highest)
-    parts += [seed(place(error, highest), middle) for error in example.errors[loss]]
-    parts.append(mean_line(place(mean, highest), middle, 20))
+    parts += [seed_circle(x_of(error, highest), middle) for error in example.errors[loss]]
+    parts.append(mean_line(x_of(mean, highest), middle, 20))
     if example.verdicts[-1].contender[loss]:
         parts.append(text(350, middle + 6, "✓", ACCENT, "end", 19))
     return parts
 
 
 def draw_allowance(example: Example, loss: int, best: int, highest: float) -> list[str]:
-    """Return the bar of one loss: from the mean of the best loss on, a piece for all that widens the allowance."""
+    """Return the bar of one loss, which begins at the mean of the best loss.
+
+    It has a piece for each part of the allowance.
+    """
     top = TOP + ROW * loss + 11
     pieces = []
-    start = place(float(example.errors[best].mean()), highest)
+    start = x_of(float(example.errors[best].mean()), highest)
     for (_, colour), error in zip(PARTS, allowances(example, loss, best), strict=True):
-        end = place(error, highest)
-        # What varies less than was known before widens nothing.
+        end = x_of(error, highest)
+        # A part that does not widen the allowance gets a piece of width 0.
         width = max(end - start, 0)
         pieces.append(
             f'<rect x="{start}" y="{top}" width="{width:.1f}" height="30" fill="{colour}"/>'
@@ -204,7 +214,7 @@ def draw(example: Example) -> str:
     for error in (0.1, 0.15, 0.2):
         if error > highest:
             continue
-        x = place(error, highest)
+        x = x_of(error, highest)
         parts.append(
             f'<line x1="{x}" x2="{x}" y1="{TOP}" y2="{bottom}" stroke="{LINE}" stroke-width="1"/>'
         )
@@ -226,11 +236,11 @@ def draw(example: Example) -> str:
 
 
 def report(example: Example) -> str:
-    """Return the numbers that docs/statistics.md tells of the picture."""
+    """Return the numbers of the picture that docs/statistics.md states."""
     lines = []
     best = int(example.errors.mean(axis=1).argmin())
     for loss, name in enumerate(LOSSES):
-        # Nothing is allowed for the best loss itself.
+        # The best loss itself has no allowance.
         ends = allowances(example, loss, best) if loss != best else []
         allowed = " ".join(f"{100 * end:.1f}" for end in ends)
         ticks = ""

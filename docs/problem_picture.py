@@ -1,7 +1,7 @@
 """Draw docs/problem.png: a bag, its label set, a network, its maps and the loss.
 
-It is a drawing, not a result: the digits are scikit-learn's, the maps are made up. Run from the
-repository root: python docs/problem_picture.py
+The picture is a drawing, not a result: the digits are scikit-learn's, and the maps are made up. Run
+from the root of the repository: python docs/problem_picture.py
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-# Letters that a telephone of 390 pixels still shows: the picture is scaled to about a third there.
+# Sizes of letters, which are legible even on a telephone 390 pixels wide. It shows the picture at
+# about a third of its size.
 SMALL = 15
 LARGE = 19
 INK = "#1c2733"
@@ -25,26 +26,27 @@ CANVAS = 24
 """Pixels on each side of the photo."""
 SIDE = 8
 """Pixels on each side of a digit of scikit-learn."""
-PLACES = {3: (3, 2), 8: (12, 14)}
-"""Row and column of the corner of each digit."""
+CORNERS = {3: (3, 2), 8: (12, 14)}
+"""Row and column of the upper left corner of each digit."""
 SPINE = 0.915
-"""Where the line from the maps to the loss lies, from left to right."""
+"""The x of the vertical line from the maps to the loss, where the width of the picture is 1."""
 
 
 def photo() -> NDArray[np.float64]:
     """Return a canvas with a three, an eight and some speckles."""
     digits = load_digits()
     canvas = 3 * np.random.default_rng(0).random((CANVAS, CANVAS))
-    for digit, (row, column) in PLACES.items():
+    for digit, (row, column) in CORNERS.items():
         first = int(np.flatnonzero(digits.target == digit)[0])
-        place = canvas[row : row + SIDE, column : column + SIDE]
-        place += digits.images[first]
+        # A view of the canvas, so that the digit is added to it.
+        square = canvas[row : row + SIDE, column : column + SIDE]
+        square += digits.images[first]
     return canvas
 
 
 def map_of(digit: int) -> NDArray[np.float64]:
     """Return a smooth spot where the digit is."""
-    row, column = np.array(PLACES[digit]) + SIDE / 2
+    row, column = np.array(CORNERS[digit]) + SIDE / 2
     rows, columns = np.mgrid[:CANVAS, :CANVAS]
     squared_distance = (rows - row) ** 2 + (columns - column) ** 2
     width = 3.2
@@ -65,7 +67,7 @@ def show(axes: Axes, image: NDArray[np.float64], colours: str, title: str) -> No
 
 
 def box(page: Axes, centre: tuple[float, float], text: str, colour: str = INK) -> None:
-    """Write a text into a frame."""
+    """Write a text with a frame around it."""
     page.text(
         *centre,
         text,
@@ -79,7 +81,7 @@ def box(page: Axes, centre: tuple[float, float], text: str, colour: str = INK) -
 
 
 def line(page: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """Draw a line, where an arrow would have a head too many."""
+    """Draw a line without an arrowhead."""
     xs, ys = zip(start, end, strict=True)
     page.plot(xs, ys, lw=2.5, color=QUIET, solid_capstyle="butt")
 
@@ -114,7 +116,7 @@ def draw_maps(figure: Figure, page: Axes) -> None:
     """Draw the maps that the network makes, and the lines from them to the loss."""
     show(figure.add_axes((0.65, 0.755, 0.2, 0.182)), map_of(3), "Greens", "map of class 3")
     show(figure.add_axes((0.65, 0.52, 0.2, 0.182)), map_of(8), "Greens", "map of class 8")
-    # Its name stands below it, where the arrow from the network does not cross it.
+    # The name of this map is below it: above it, the arrow from the network would cross the name.
     background = figure.add_axes((0.675, 0.355, 0.15, 0.136))
     show(background, map_of_background(), "Greens", "")
     background.set_xlabel("map of the background", fontsize=SMALL, color=INK, labelpad=6)
@@ -130,7 +132,7 @@ def draw_maps(figure: Figure, page: Axes) -> None:
 
 
 def draw_label_set_and_loss(page: Axes) -> None:
-    """Draw what the loss is told, and the loss."""
+    """Draw the label set, which the loss is told, and the loss."""
     box(page, (0.195, 0.17), "the label set\n{3, 8}")
     page.text(
         0.195,

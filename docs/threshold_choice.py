@@ -1,8 +1,9 @@
-"""How many errors the choice of a threshold costs on new bags, beside the one with the fewest errors.
+"""Compare two ways to choose a threshold by few bags: the set errors on 20,000 new bags.
 
-Presence scores are normal, with means apart by a number of standard deviations for present and
-absent classes, and something in common for all classes of a bag. Thresholds are chosen by few bags
-and judged on 20,000 others.
+One way is that of `milbench.evaluation.thresholds`, and the other takes the threshold with the
+fewest errors on the few bags. The bags are made up: presence scores are normal. The means of
+present and absent classes differ by some standard deviations, and all scores of a bag share a
+random offset.
 """
 
 import math
@@ -13,22 +14,24 @@ from numpy.typing import NDArray
 
 from milbench.evaluation.thresholds import choose_threshold, predicted_sets
 
-DRAWS = 200
+REPETITIONS = 200
+"""How often thresholds are chosen in each case, every time by other bags."""
 NEW_BAGS = 20_000
 COMMON = 0.5
-"""The standard deviation of what the scores of one bag have in common."""
+"""The standard deviation of the offset that the scores of one bag share."""
 
 
 class Case(NamedTuple):
-    """What varies between the rows of the table."""
+    """The settings of one row of the table."""
 
     bags: int
     """By how many bags a threshold is chosen."""
     classes: int
+    """The number of classes."""
     share: float
-    """The share of bags with a class."""
+    """The share of bags that have a class, the same for every class."""
     distance: float
-    """Between the mean scores of present and absent classes, in standard deviations."""
+    """The mean score of present classes minus that of absent classes, in standard deviations."""
 
 
 CASES = [
@@ -51,7 +54,7 @@ def set_error(presence: Array, labels: Array, threshold: float) -> float:
 
 
 def with_fewest_errors(presence: Array, labels: Array) -> float:
-    """Return the threshold with the fewest wrong label sets, the middle one of equals."""
+    """Return the threshold with the fewest wrong label sets: the middle one of several."""
     tried = np.append(np.unique(presence), math.inf)
     errors = np.array([set_error(presence, labels, threshold) for threshold in tried])
     best = np.flatnonzero(errors == errors.min())
@@ -59,14 +62,18 @@ def with_fewest_errors(presence: Array, labels: Array) -> float:
 
 
 def row_of(case: Case, rng: np.random.Generator) -> str:
-    """Return a row of the table: the least possible error, and mean and 95 % quantile by either choice."""
+    """Return a row of the table.
+
+    It has the smallest error of any threshold, and for each way to choose a threshold the mean and
+    the 95 % quantile of its errors.
+    """
     labels = rng.random((NEW_BAGS, case.classes)) < case.share
     common = COMMON * rng.normal(size=(NEW_BAGS, 1))
     means = np.where(labels, case.distance, 0.0)
     presence = means + rng.normal(size=labels.shape) + common
     chosen = []
     fewest = []
-    for _ in range(DRAWS):
+    for _ in range(REPETITIONS):
         few = rng.integers(NEW_BAGS, size=case.bags)
         threshold = choose_threshold(presence[few], labels[few], by="sets")
         chosen.append(set_error(presence, labels, threshold))

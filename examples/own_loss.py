@@ -29,8 +29,8 @@ class MeanPooling(Loss):
 
 
 # %% [markdown]
-# Three losses, three seeds, the same bags and initial weights for each. Few bags and steps: an
-# example, not a result.
+# Three losses with three seeds. For each seed, all losses have the same bags and initial weights.
+# Bags and steps are few: this is an example, not a result.
 
 # %%
 comparison = milbench.compare(

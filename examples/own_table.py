@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Bags in a table
 # Each row is an instance: the name of its bag, the classes that occur in the bag, and features.
-# Here the table is made up: a class adds 3 to a feature of one instance in each bag that has it.
+# Here the table is made up: in each bag with a class, one instance has 3 added to one feature.
 
 # %%
 from pathlib import Path
@@ -31,7 +31,7 @@ table = folder / "birds.csv"
 pd.DataFrame(rows).to_csv(table, index=False)
 
 # %% [markdown]
-# `milbench data check birds.csv` shows what is in it. Now two losses on four folds:
+# `milbench data check birds.csv` would show what is in the table. Now two losses on four folds:
 
 # %%
 comparison = milbench.compare(
@@ -46,7 +46,7 @@ comparison = milbench.compare(
 print(comparison.table(metric="set_error"))
 
 # %% [markdown]
-# The difference between the losses, with an interval that knows that folds share training bags:
+# The difference between the losses, with an interval that allows for folds sharing training bags:
 
 # %%
 print(comparison.differences(metric="set_error"))

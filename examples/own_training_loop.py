@@ -18,9 +18,9 @@ for _ in range(300):
     classes = torch.randint(4, (32, 6))
     one_hot = torch.nn.functional.one_hot(classes, 4)
     instances = one_hot + 0.3 * torch.randn(32, 6, 4)
-    # (B, C), which classes occur in each bag.
+    # (bags, classes): which classes occur in each bag.
     labels = one_hot.any(dim=1)[:, :3]
-    # (B, C+1, K), as the likelihood expects them.
+    # (bags, classes and background, instances), as the likelihood expects logits.
     logits = network(instances).transpose(1, 2)
     loss = -bag_log_prob_from_logits(logits, labels).mean()
     optimizer.zero_grad()
@@ -28,7 +28,7 @@ for _ in range(300):
     optimizer.step()
 
 # %% [markdown]
-# What class is each instance of the last bags, given their label sets?
+# Which class is each instance of the last batch, given the label sets?
 
 # %%
 posterior = instance_posterior(logits.detach().log_softmax(dim=1), labels)

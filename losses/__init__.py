@@ -1,8 +1,15 @@
-"""The built-in losses, one a file, as criteria for any training loop: `from milbench.losses import Exact`.
+"""The built-in losses, each in a file of its own, as criteria for any training loop.
 
-`milbench.contracts.registry` finds each by the name of its file. A loss may import the public names
-of `milbench`, `milbench.errors` and `milbench.likelihood`, and what losses share from this folder:
-a user who imports one has installed torch, and waits for nothing else.
+A user writes `from milbench.losses import Exact`. `milbench.contracts.registry` finds a loss by the
+name of its file.
+
+To import a loss must take no other package than torch, and no time. So a loss imports only public
+names of `milbench`, `milbench.errors` and `milbench.likelihood`, and shared files of this folder,
+whose names begin with an underscore.
+
+Symbols in the docstrings: L is the label set of a bag, and K its number of positions. z_{c,k} is
+the logit of class c at position k, p_{c,k} its probability, and P_c the probability that class c
+occurs in the bag. B is the number of bags of a batch, and C the number of classes.
 """
 
 from milbench.contracts.bags import pad_bags
@@ -31,7 +38,8 @@ from .superset import Superset
 from .top_k import TopK
 
 __all__ = [
-    "Attention", "AutoPool", "Count", "CrossEntropy", "Ctc", "Exact", "ExactEM", "ExponentialSoftmax",
-    "GeneralisedMean", "HardEM", "Isr", "LinearSoftmax", "LogSumExp", "MaxPooling", "Mean", "NoisyAnd", "NoisyOr",
-    "OneVsRest", "Position", "PowerPooling", "Superset", "TopK", "pad_bags",
+    "Attention", "AutoPool", "Count", "CrossEntropy", "Ctc", "Exact", "ExactEM",
+    "ExponentialSoftmax", "GeneralisedMean", "HardEM", "Isr", "LinearSoftmax", "LogSumExp",
+    "MaxPooling", "Mean", "NoisyAnd", "NoisyOr", "OneVsRest", "Position", "PowerPooling",
+    "Superset", "TopK", "pad_bags",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Weights of the classes, as users give them to a loss that is a sum over classes."""
+"""Check the class weights that users give to a loss, which is then a weighted sum over classes."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,12 +18,23 @@ else:
 
 
 def as_argument(values: Any) -> Any:
-    """Return weights as a loss keeps them among its arguments: a tensor or an array as a number or a list."""
+    """Return a tensor or an array of weights as a number or a list, and other values as they are.
+
+    A loss keeps its arguments in this form, which JSON can store.
+    """
     return values.tolist() if hasattr(values, "tolist") else values
 
 
 def as_class_weights(name: str, values: PositiveWeights) -> Tensor | None:
-    """Return weights as a tensor, () or (C,); raise UsageError, which begins with `name`, for anything else."""
+    """Return weights as a tensor of shape () or (C,), or None if none are given.
+
+    Args:
+        name: what the weights are, the first words of an error message.
+        values: what the user gave. `balanced` must have been replaced by the caller.
+
+    Raises:
+        UsageError: the values are not finite numbers of 0 or more, or have another shape.
+    """
     if values is None:
         return None
     expected = f"{name} must be a number of 0 or more, or a list of one for each class"
@@ -46,15 +57,16 @@ def as_class_weights(name: str, values: PositiveWeights) -> Tensor | None:
 
 
 def balanced_weights(counts: Tensor, bags: int) -> Tensor:
-    """Return (C,) float32, (N - n_c) / n_c, where n_c of the N bags have the class; 1 where all have it, or none.
+    """Return (C,) float32, how many bags lack each class for every bag that has it.
+
+    It is (N - n_c) / n_c, or 1 for a class that all bags have, or none.
 
     Args:
-        counts: (C,), n_c.
-        bags: N.
+        counts: (C,), n_c, the number of bags that have each class.
+        bags: N, the number of bags.
     """
     absent = bags - counts
     is_mixed = (counts > 0) & (absent > 0)
-    # A class without bags gets the weight 1 below. The clamp keeps its ratio from being divided by
-    # 0.
+    # The clamp avoids a division by 0 for a class without bags, whose ratio is not used.
     ratio = absent / counts.clamp(min=1)
     return torch.where(is_mixed, ratio, 1.0).float()

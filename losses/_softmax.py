@@ -1,13 +1,13 @@
-"""The base classes of losses whose positions show one class or the background each, by a softmax.
+"""The base classes of losses with a softmax: each position shows one class, or the background.
 
-There are three, each for the losses that share what it says:
+Each class extends the one before it:
 
-- `SoftmaxLoss`: how a class scores. `ctc` and `position` use it alone.
-- `IndependentPositions`: how likely a class is to occur in a bag. `count` uses it alone.
-- `PerPosition`: the probability of a label set, and the parameter `divide_by`. `exact`, `exact-em`,
-  `hard-em` and `superset` use it.
+- `SoftmaxLoss`: the score of a class. `ctc` and `position` are direct subclasses.
+- `IndependentPositions`: adds how likely a class is to occur in a bag. `count` extends it directly.
+- `PerPosition`: adds the probability of a label set, and the parameter `divide_by`. Its subclasses
+  are `exact`, `exact-em`, `hard-em` and `superset`.
 
-The arithmetic of a loss is in its own file, in `bag_loss` or `target_loss`.
+What a loss minimises is computed in its own file, by `bag_loss` or `target_loss`.
 """
 
 from typing import Literal, get_args
@@ -29,14 +29,21 @@ DivideBy = Literal["batch", "bag", "none"]
 
 
 class SoftmaxLoss(Loss):
-    """A class scores by its expected number of positions, sum_k p_{c,k}, with P the softmax of each position."""
+    """The score of a class is the expected number of positions that show it, sum_k p_{c,k}.
+
+    p_{c,k} is the softmax over the channels of position k.
+    """
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return sum_positions(logits.softmax(dim=1)[:, :-1], mask)
 
 
 class IndependentPositions(SoftmaxLoss):
-    """The presence of a class is the log-odds that some position shows it. Positions are independent given P."""
+    """The presence of a class is the log-odds that at least one position shows it.
+
+    Each position shows one channel with the probabilities of its softmax, independently of the
+    other positions.
+    """
 
     presence_is_log_odds = True
 
@@ -46,10 +53,10 @@ class IndependentPositions(SoftmaxLoss):
 
 
 class PerPosition(IndependentPositions):
-    """A loss of a label set that may be divided by the number of positions.
+    """A loss of a label set, which may be divided by the number of positions.
 
-    A subclass writes `bag_loss`, and ends it with `divided`. The probability of a label set is the
-    exact one for independent positions.
+    A subclass writes `bag_loss`, which returns the result of `divided`. `set_log_prob` is the exact
+    log-probability of a label set, for independent positions.
 
     Args:
         divide_by: what `divided` divides by; `exact` describes the choices.
@@ -66,7 +73,7 @@ class PerPosition(IndependentPositions):
         self.divide_by = one_of(f"divide_by of {self.name}", divide_by, get_args(DivideBy))
 
     def divided(self, losses: Tensor, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the losses (B,) of the bags, divided as `divide_by` says."""
+        """Return the losses (B,) of the bags, each divided by what `divide_by` names."""
         if self.divide_by == "none":
             return losses
         sizes = bag_sizes(logits, mask)
@@ -78,10 +85,11 @@ class PerPosition(IndependentPositions):
         return losses / sizes.mean()
 
     def set_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Return (B,), log Prb(L | P); a lower bound for label sets of more than EXACT_LABEL_LIMIT classes.
+        """Return (B,), the log-probability of each label set, or a lower bound for a large one.
 
-        It is computed on the CPU. The sets may be larger than those of training, and the memory for
-        a batch grows with 2^|L|, which an accelerator may not have.
+        The bound is for label sets L of more than EXACT_LABEL_LIMIT classes. All is computed on the
+        CPU: these label sets may be larger than those of training, and the memory for a batch grows
+        with 2^|L|, which an accelerator may not have.
         """
         cpu_mask = None if mask is None else mask.cpu()
         log_prob = lower_log_prob(logits.cpu(), labels.cpu(), cpu_mask)
@@ -89,10 +97,13 @@ class PerPosition(IndependentPositions):
 
 
 def lower_log_prob(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B,), log Prb(L | P), or a lower bound of it for label sets of more than EXACT_LABEL_LIMIT classes."""
+    """Return (B,), the log-probability of each label set, or a lower bound for a large label set.
+
+    A label set is large if it has more than EXACT_LABEL_LIMIT classes.
+    """
     is_large = labels.sum(dim=1) > EXACT_LABEL_LIMIT
-    # The exact likelihood is computed for all bags, with the empty set in place of a large one. The
-    # values for large sets are then replaced by a bound.
+    # The exact log-probability is computed for all bags, with the empty set in place of a large
+    # label set. A bound then replaces the values for large label sets.
     small_sets = labels & ~is_large.unsqueeze(1)
     log_prob = bag_log_prob_from_logits(logits, small_sets, mask, validate=False)
     if not bool(is_large.any()):

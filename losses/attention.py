@@ -1,4 +1,4 @@
-"""Attention: each class is the mean of its detectors over positions, weighted by an attention that is learnt."""
+"""Attention: the mean of a class's detectors over positions, weighted by a learnt attention."""
 
 import math
 from typing import Literal
@@ -16,31 +16,37 @@ from ._positions import exclude_masked, fill_empty_bags
 
 
 class Attention(PresenceLoss):
-    """Binary cross-entropy of the attention-weighted mean probability of each class, summed over classes.
+    """Binary cross-entropy of each class's attention-weighted probability, summed over classes.
 
-        loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),    P_c = sum_k a_{c,k} sigmoid(z_{c,k}),
-        a_{c,k} = softmax_k(w_c^T tanh(V z_k)),    gated: softmax_k(w_c^T (tanh(V z_k) * sigmoid(U z_k))),
+        loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),
+        P_c = sum_k a_{c,k} sigmoid(z_{c,k}),
+        a_{c,k} = softmax_k(w_c^T tanh(V z_k)), or with a gate
+        a_{c,k} = softmax_k(w_c^T (tanh(V z_k) * sigmoid(U z_k))),
 
-    where z_k are the logits of position k, all C+1 of them: the background channel has no detector
-    and is read by the attention alone. V, U and w are weights of the loss, trained and stored with
-    the network; V and U are drawn from the seed, and w starts at 0, so that attention starts
-    uniform. Weight decay, where the recipe has any, draws all to 0.
+    where L is the label set of the bag and z_k are all C+1 logits of position k. The logit of a
+    class is a detector, as its sigmoid is a probability independent of the other classes. The
+    background channel has no detector: only the attention reads it.
+
+    V, U and w are weights of the loss, which are trained and stored with the network. V and U start
+    at random numbers from the seed, and w starts at 0, so that attention starts uniform. If the
+    recipe has weight decay, it pulls all of them towards 0.
 
     In the source the attention weighs embeddings of the instances, and a classifier sees their
-    mean. That is another network (`one-vs-rest` with `gated-attention`): a loss that sees logits
-    cannot compute it.
+    mean. A loss that sees only logits cannot do this; `one-vs-rest` with the network
+    `gated-attention` does.
 
-    The evidence of a position is its part in the sum, log(a_{c,k} sigmoid(z_{c,k})). In the map the
-    odds of a detector are multiplied by its attention over the mean attention, K a_{c,k}
-    exp(z_{c,k}), and a position shows one class at most. Presence and score are the log-odds of
-    P_c. With uniform attention P_c falls with the size of the bag.
+    The evidence of a position is its term of P_c, as a logarithm: log(a_{c,k} sigmoid(z_{c,k})).
+    For the posterior, in which a position shows one class at most, the odds of a detector are
+    multiplied by its attention relative to the mean attention: K a_{c,k} exp(z_{c,k}), with K the
+    number of positions. Presence and score are the log-odds of P_c. With uniform attention, P_c of
+    a class at few positions falls with the size of the bag.
 
     Args:
-        attention: `class`: every class has a w of its own; `shared`: one w, one attention for all
-            classes, as where the attention weighs embeddings.
+        attention: `class`: every class has a vector w_c of its own. `shared`: all classes share one
+            w and so one attention, as in the source.
         gated: whether the gate sigmoid(U z_k) is used.
         hidden: the number of rows of V and U.
-        weight, pos_weight: weights of the classes, as in `mean`.
+        weight, pos_weight: weights of the classes; `mean` describes them.
 
     Source: M. Ilse, J. M. Tomczak and M. Welling, "Attention-Based Deep Multiple Instance
     Learning", ICML 2018, for the attention and its gate, with 128 hidden units in the authors'
@@ -78,7 +84,10 @@ class Attention(PresenceLoss):
         self.w = torch.nn.Parameter(torch.zeros(rows, self.hidden))
 
     def _random_rows(self, channels: int, rng: torch.Generator) -> Tensor:
-        """Return (H, C+1), scaled so that the product with logits of size 1 is about 1."""
+        """Return (hidden, C+1) random weights.
+
+        They are scaled so that the product with logits of size 1 is about 1.
+        """
         rows = torch.randn(self.hidden, channels, generator=rng)
         return rows / math.sqrt(channels)
 
@@ -91,16 +100,23 @@ class Attention(PresenceLoss):
         return log_odds.masked_fill(is_empty, -torch.inf)
 
     def _log_odds(self, log_attention: Tensor, detectors: Tensor) -> Tensor:
-        """Return (B, C), the log-odds of P_c, by attention and detectors (B, C, K)."""
-        # Both are sums of positive terms: neither P_c nor 1 - P_c cancels or rounds to 0.
+        """Return (B, C), the log-odds of P_c.
+
+        Args:
+            log_attention: log a, (B, C, K), or (B, 1, K) if all classes share it.
+            detectors: (B, C, K), the logits of the classes.
+        """
+        # P_c and 1 - P_c are sums of positive terms: their logarithms lose no digits, and neither
+        # rounds to 0.
         log_present = (log_attention + F.logsigmoid(detectors)).logsumexp(dim=2)
         log_absent = (log_attention + F.logsigmoid(-detectors)).logsumexp(dim=2)
         return log_present - log_absent
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        # The mean attention is 1 / K.
+        # The mean attention of a bag of K positions is 1 / K.
         log_size = bag_sizes(logits, mask).log().view(-1, 1, 1)
         relative_attention = self.log_attention(logits, mask) + log_size
+        # In logarithms, as the attention.
         log_odds = logits[:, :-1] + relative_attention
         background = torch.zeros_like(logits[:, -1:])
         return torch.cat([log_odds, background], dim=1).softmax(dim=1)
@@ -109,7 +125,10 @@ class Attention(PresenceLoss):
         return self.log_attention(logits, mask) + F.logsigmoid(logits[:, :-1])
 
     def log_attention(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return log a, (B, C, K), or (B, 1, K) where it is shared; uniform in a bag without instances."""
+        """Return log a, (B, C, K), or (B, 1, K) if all classes share one attention.
+
+        In a bag without instances the attention is uniform over all positions.
+        """
         hidden = (self.v.to(logits) @ logits).tanh()
         if self.gated:
             hidden = hidden * (self.u.to(logits) @ logits).sigmoid()

@@ -1,4 +1,4 @@
-"""The likelihood of counts, a reference with count supervision: how often each class occurs is known."""
+"""The likelihood of counts: the label of a training bag says how often each class occurs in it."""
 
 from typing import Literal
 
@@ -14,7 +14,7 @@ from ._positions import flatten_positions
 from ._softmax import IndependentPositions
 
 MOST_STATES = 4096
-"""Most states of the joint recursion for one bag, prod_c (n_c + 1)."""
+"""The largest number of states of the joint recursion for one bag, prod_c (n_c + 1)."""
 
 
 class Count(IndependentPositions):
@@ -22,28 +22,30 @@ class Count(IndependentPositions):
 
         loss = -log Prb(class c is shown at n_c positions, for all c).
 
-    Positions are independent, and P is the softmax over the channels of each, background included.
-    With q_k(m) the probability of counts m among the first k positions,
+    Positions are independent. p_{c,k} is the softmax over the channels of position k, background
+    included. Let q_k(m) be the probability that the first k positions show the classes as often as
+    the counts m say, L the set of classes with n_c > 0, and e_c one instance of class c. Then
 
-        q_k(m) = q_{k-1}(m) p_{background,k} + sum_{c in L} q_{k-1}(m - e_c) p_{c,k},
+        q_k(m) = q_{k-1}(m) p_{background,k} + sum_{c in L} q_{k-1}(m - e_c) p_{c,k}.
 
-    a recursion over positions in logarithms, of all bags of a batch at once, with S = prod_c (n_c +
-    1) states each.
+    This recursion over positions is computed in logarithms, for all bags of a batch at once. A bag
+    has prod_c (n_c + 1) states m.
 
     Args:
-        likelihood: `joint`: as above, exact for all classes together, for counts of at most 4,096
-            states; eight classes once each have 256. `marginal`: the product over classes of the
-            probability of each count alone, which is Poisson-binomial with n_c + 1 states: for
-            larger counts. It takes the counts of different classes for independent, which they are
-            not, as they share positions.
+        likelihood: `joint`: the likelihood above, which is exact, for bags of at most 4,096 states;
+            a bag with eight classes that occur once each has 256. `marginal`: the product over
+            classes of the probability of the class's count alone, which is Poisson-binomial and
+            needs only n_c + 1 states, for larger counts. It treats the counts of different classes
+            as independent, which they are not, as classes share the positions.
 
-    Edge cases: a bag with more instances than positions, or with more states, is rejected. The loss
-    asks that an instance is shown at one position, even where it covers several. The counts give
-    the size of the recursion, so that every step waits for the GPU once.
+    Edge cases: a bag with more instances than positions is rejected, and so is a bag with more than
+    4,096 states if the likelihood is joint. The loss expects that each instance is shown at exactly
+    one position, even if it covers several. On a GPU, every step waits once for the counts, which
+    give the size of the recursion.
 
     Source: V. Shukla, Z. Zeng, K. Ahmed and G. Van den Broeck, "A Unified Approach to Count-Based
-    Weakly Supervised Learning", NeurIPS 2023, arXiv:2311.13718: the exact probability of k of n
-    outputs, which is `marginal`; `joint` is the same for several classes under a softmax.
+    Weakly Supervised Learning", NeurIPS 2023, arXiv:2311.13718, for the exact probability that k of
+    n outputs are true, which is `marginal`; `joint` extends it to several classes under a softmax.
     """
 
     name = "count"
@@ -68,7 +70,8 @@ class Count(IndependentPositions):
         if bool(is_impossible.any()):
             bag = int(is_impossible.nonzero()[0])
             raise UsageError(
-                f"bag {bag} has {int(instances[bag])} instances and only {int(positions[bag])} positions"
+                f"bag {bag} has {int(instances[bag])} instances "
+                f"and only {int(positions[bag])} positions"
             )
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
@@ -90,23 +93,26 @@ def _check_states(counts: Tensor) -> None:
     states = int((counts + 1).double().prod(dim=1).max())
     if states > MOST_STATES:
         raise UsageError(
-            f"counts of {states:,} states are too many for the joint likelihood, expected at most {MOST_STATES:,}; "
-            "or use loss.count.likelihood=marginal"
+            f"counts of {states:,} states are too many for the joint likelihood, "
+            f"expected at most {MOST_STATES:,}; or use loss.count.likelihood=marginal"
         )
 
 
 def joint_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B,), log Prb that each class c is at counts[:, c] positions, the background at all others.
+    """Return (B,), the log-probability of the counts of all classes together.
 
-    A state is how often each class was shown at the positions so far. It is one number s: with the
-    n_1, n_2, ... instances of the classes of a bag, the digits of s have the bases n_1 + 1, n_2 +
-    1, ...
+    Each class c is shown at counts[:, c] positions, and the background at all other positions.
+
+    A state says how often each class was shown at the positions so far. It is stored as one number
+    s. If the bag has n_1, n_2, ... instances of its classes, the digits of s are these counts so
+    far, in a number system whose bases are n_1 + 1, n_2 + 1, ...
     """
-    # Only as many columns as some bag has classes; the others of a bag have a count of 0.
+    # Columns for the classes of a bag, as many as the bag with most classes needs. In the other
+    # bags, columns that are left over stand for classes with a count of 0.
     width = max(1, int((counts > 0).sum(dim=1).max()))
     numbers, classes = counts.topk(width, dim=1)
-    # One instance more of a class adds its stride to the state. The last one is the number of
-    # states.
+    # One more instance of a class adds the stride of the class to the state. The product of all
+    # bases, which comes last, is the number of states.
     strides = F.pad((numbers + 1).cumprod(dim=1), (1, 0), value=1)
     num_states = strides[:, -1:]
     stride = strides[:, :-1, None]
@@ -126,20 +132,20 @@ def joint_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tenso
     q = torch.full_like(log_p[:, :1, 0], FLOOR).expand(-1, len(state)).masked_fill(state == 0, 0)
     for log_shown, log_none in zip(shown.unbind(dim=2), background.unbind(dim=1), strict=True):
         before = q.unsqueeze(1).expand(-1, width, -1).gather(2, predecessor)
-        # Without an instance of the class there is no state before it.
+        # A state without an instance of the class is not reached by showing the class.
         before = before.masked_fill(so_far == 0, FLOOR)
         by_class = before + log_shown.unsqueeze(2)
         by_background = (q + log_none.unsqueeze(1)).unsqueeze(1)
         q = torch.cat([by_class, by_background], dim=1).logsumexp(dim=1)
-    # In the last state of a bag every class was shown as often as it is counted.
+    # In the last state of a bag every class was shown as often as the counts say.
     return q.gather(1, num_states - 1).squeeze(1)
 
 
 def marginal_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B,), the sum over all classes of the log-probability of each count by itself."""
+    """Return (B,), the sum over classes of the log-probability of the count of each class alone."""
     log_p = logits.log_softmax(dim=1)
     shown = log_p[:, :-1]
-    # log(1 - p) as the sum of all other channels, where 1 - p would round to 0.
+    # 1 - p is the sum of all other channels: as a difference it could round to 0.
     is_own = torch.eye(log_p.shape[1], dtype=torch.bool, device=logits.device)[:-1, :, None]
     absent = log_p.unsqueeze(1).masked_fill(is_own, FLOOR).logsumexp(dim=2)
     if mask is not None:
@@ -148,8 +154,8 @@ def marginal_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Te
         shown = shown.masked_fill(is_masked, FLOOR)
         absent = absent.masked_fill(is_masked, 0.0)
 
-    # q[:, c, n] is the log-probability of n instances of class c so far. Before the first position
-    # there is none.
+    # q[:, c, n] is the log-probability that class c was shown at n positions so far. Before the
+    # first position n is 0 for certain.
     number = torch.arange(int(counts.max()) + 1, device=logits.device)
     q = torch.full_like(shown[:, :, :1], FLOOR).expand(-1, -1, len(number))
     q = q.masked_fill(number == 0, 0)
@@ -157,13 +163,18 @@ def marginal_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Te
         one_less = F.pad(q[:, :, :-1], (1, 0), value=FLOOR)
         shows = one_less + log_shown.unsqueeze(2)
         shows_not = q + log_absent.unsqueeze(2)
-        # logaddexp has no second derivative here.
+        # `logaddexp` would do, but its second derivative is NaN where a term stands for log 0.
         q = torch.stack([shows, shows_not]).logsumexp(dim=0)
     return q.gather(2, counts.unsqueeze(2)).squeeze(2).sum(dim=1)
 
 
 def number_of_positions(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B,) int64, how many positions each bag has, by logits (B, C+1, K) and a mask (B, K)."""
+    """Return (B,) int64, how many positions of each bag are not masked.
+
+    Args:
+        logits: (B, C+1, K).
+        mask: (B, K), True where there is an instance; None if nothing is masked.
+    """
     if mask is not None:
         return mask.sum(dim=1)
     return torch.full((len(logits),), logits.shape[2], device=logits.device)

@@ -13,13 +13,13 @@ class CrossEntropy(Loss):
 
         loss = -log softmax_c(mean_k z_{c,k}),
 
-    with the softmax over the C classes of the bag and c the class in its label set; the background
-    channel is not used. Tasks train it with a network of one position (`Task.classifiers`). The
-    mean over the positions k matters only if another network gives several.
+    where c is the class in the label set, z_{c,k} its logit at position k, and the softmax is over
+    the C classes. The background channel is not used. Tasks train this loss with a network of one
+    position (`Task.classifiers`). The mean over positions matters only for networks with several.
 
-    The loss reads only the label set of a bag. Its supervision is `position` all the same: it
-    presumes that the bag has one instance, which fills the image, and so the label set says the
-    class of every position. The head `class` means that the classes of a whole bag compete.
+    Although the loss reads only the label set of a bag, its supervision is `position`: it presumes
+    that the bag has one instance, which fills the image, so that the label set says the class of
+    every position. The head `class` means that the classes of a whole bag compete.
 
     Edge cases: a bag whose label set is empty or has several classes is rejected.
 
@@ -30,19 +30,24 @@ class CrossEntropy(Loss):
     supervision = "position"
     head = "class"
 
-    def check_bags(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> None:  # noqa: ARG002
+    def check_bags(
+        self,
+        logits: Tensor,  # noqa: ARG002
+        labels: Tensor,
+        mask: Tensor | None,  # noqa: ARG002
+    ) -> None:
         class_counts = labels.sum(dim=1)
         has_not_one_class = class_counts != 1
         if bool(has_not_one_class.any()):
             bag = int(has_not_one_class.nonzero()[0])
             count = int(class_counts[bag])
             raise UsageError(
-                f"cross-entropy is for bags of one instance; bag {bag} has {count} classes in its label set"
+                "cross-entropy is for bags of one instance; "
+                f"bag {bag} has {count} classes in its label set"
             )
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        # A label set of one class is a distribution over the classes: 1 for this class, and 0 for
-        # the others.
+        # The target is a distribution over classes: 1 for the class of the bag, 0 for the others.
         distribution = labels.to(logits)
         return F.cross_entropy(self.scores(logits, mask), distribution, reduction="none")
 
@@ -54,12 +59,11 @@ class CrossEntropy(Loss):
         return self.scores(logits, mask).log_softmax(dim=1)
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
-        """Return (B, C+1, K), the softmax over the classes at each position; background has probability 0.
+        """Return (B, C+1, K), the softmax over the classes at each position.
 
-        It follows from the logits alone, as for every loss: the label set of a new bag is not
-        known.
+        The background, which is last, has probability 0.
         """
         by_class = logits[:, :-1].softmax(dim=1)
-        # `pad` begins with the last dimension: it adds no position, and one channel of zeros, the
-        # background.
+        # `pad` begins with the last dimension. It adds no position, and one channel of zeros, for
+        # the background.
         return F.pad(by_class, (0, 0, 0, 1))

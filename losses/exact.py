@@ -21,32 +21,33 @@ class Exact(PerPosition):
 
         loss = -log Prb(L | P) / D,
 
-    where P is the softmax over the channels of each of the K positions, and Prb(L | P) the
-    probability that every class of L occurs at one position at least and everything else is
-    background, with positions independent given P.
+    where L is the label set, P is the softmax over the channels of each of the K positions, and
+    Prb(L | P) is the probability that every class of L occurs at one or more positions, and that
+    every position shows a class of L or background. Positions are independent given P.
 
     Args:
         divide_by: the divisor D. `none`: 1, the negative log-likelihood itself, in nats a bag.
             `bag`: the bag's own number of positions K, as published, which gives small bags more
-            weight. `batch`: the mean number of positions of the bags of the batch. With `batch` the
-            loss of a bag depends on the other bags of its batch, and accumulated gradients, or
-            those of several devices, are not the gradient of the whole batch: it is there for
-            earlier results, when it was the default. Where a recipe brings every gradient to one
+            weight. `batch`: the mean number of positions of the bags of the batch, the default in
+            earlier results. With `batch` the loss of a bag depends on the other bags of its batch,
+            so that gradients accumulated over parts of a batch, or over several devices, are not
+            the gradient of the whole batch. Where a recipe scales every gradient to the same
             length, as recipes do by default, `none` and `batch` train alike.
         rule: the score of class c, by which a bag of one instance is classified: `sum`, sum_k
-            p_{c,k}; `exact`, sum_k log(p_{c,k} + p_{background,k}) up to a constant, the largest
-            for the most probable label set of one class.
-        method: what is used for log Prb: `exact`, for label sets of at most 16 classes; `lower` or
-            `upper`, its certified bounds for label sets of any size; `auto`, the exact value where
-            it is known and else the lower bound, with which the loss is never too small.
+            p_{c,k}; `exact`, sum_k log(p_{c,k} + p_{background,k}) up to a constant, which is
+            largest for the most probable label set of one class.
+        method: how log Prb is computed: `exact`, for label sets of at most 16 classes; `lower` or
+            `upper`, a certified bound, for label sets of any size; `auto`, the exact value for at
+            most 16 classes and the lower bound for more, with which the loss is never too small.
 
-    Edge cases: a label set of more classes than positions cannot occur; its loss is +inf where it
-    is not rejected. The loss of an empty label set is that of background at every position.
+    Edge cases: a label set of more classes than positions cannot occur. It is rejected, and its
+    loss is +inf if the check of values is off. The loss of an empty label set is minus the
+    log-probability that every position shows background, divided by D.
 
     Source: X.-L. Li, "A Multiclass Multiple Instance Learning Method with Exact Likelihood",
-    arXiv:1811.12346, 2018. Earlier, with EM: A. T. Pham, R. Raich and X. Z. Fern, "Dynamic
-    Programming for Instance Annotation in Multi-instance Multi-label Learning", arXiv:1411.4068,
-    2014.
+    arXiv:1811.12346, 2018. The same likelihood was maximised earlier, with EM, by A. T. Pham, R.
+    Raich and X. Z. Fern, "Dynamic Programming for Instance Annotation in Multi-instance Multi-label
+    Learning", arXiv:1411.4068, 2014.
     """
 
     name = "exact"
@@ -69,8 +70,8 @@ class Exact(PerPosition):
         return self.divided(-log_prob, logits, mask)
 
     def _log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), log Prb(L | P) or the bound of it that `method` asks for."""
-        # Logits and labels were checked, and a softmax sums to 1: nothing is left to validate.
+        """Return (B,), log Prb(L | P) or a bound of it, as `method` says."""
+        # No validation: logits and labels were checked, and a softmax sums to 1.
         if self.method in ("upper", "lower"):
             log_probs = logits.log_softmax(dim=1)
             bounds = bag_log_prob_bounds(
@@ -84,7 +85,7 @@ class Exact(PerPosition):
             return bag_log_prob_from_logits(
                 logits, labels, mask, validate=False, max_labels=self.max_labels
             )
-        # Some label set may be too large, so that each has to be looked at.
+        # A label set may be too large, so the sizes of all are looked at.
         if self.method == "exact":
             _check_sizes(labels)
         return lower_log_prob(logits, labels, mask)
@@ -92,9 +93,9 @@ class Exact(PerPosition):
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         if self.rule == "sum":
             return super().scores(logits, mask)
-        # log(p_c + p_background) alone rounds to 0 for every class where the background is almost
-        # certain. log p_background is the same for all classes: less it, they are ranked alike, and
-        # nothing rounds to 0.
+        # Where the background is almost certain, log(p_c + p_background) rounds to 0 for every
+        # class. So log p_background, the same for all classes, is subtracted: the ranking is the
+        # same, and log(1 + p_c / p_background) does not round to 0.
         return sum_positions(-F.logsigmoid(logits[:, -1:] - logits[:, :-1]), mask)
 
 

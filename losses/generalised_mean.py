@@ -12,21 +12,27 @@ from ._pooling import PooledLoss, log_mean_exp
 
 
 class GeneralisedMean(PooledLoss):
-    """Binary cross-entropy of the generalised mean of the probabilities of each class, summed over classes.
+    """Binary cross-entropy of each class's generalised mean probability, summed over classes.
 
-        loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),  P_c = ((1 / K) sum_k p_{c,k}^r)^(1/r),
+        loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),
+        P_c = ((1 / K) sum_k p_{c,k}^r)^(1/r),
 
-    with p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel. r = 1 is
-    `mean`, and P_c grows with r towards the largest p_{c,k}. With the class at one position it is
-    of the order K^(-1/r): it falls with the size of the bag.
+    where L is the label set of the bag, K its number of positions, and the detector
+    p_{c,k} = sigmoid(z_{c,k}) is the probability of class c at position k, independent of the other
+    classes. The background channel is not used.
 
-    log P_c is computed from log p_{c,k}, and 1 - P_c from 1 - p_{c,k}, where P_c rounds to 1:
+    With r = 1 the loss is `mean`, and P_c grows with r towards the largest p_{c,k}. For a class at
+    one position, P_c is of the order K^(-1/r): it falls with the size of the bag.
 
-        1 - P^r = (1 / K) sum_k (1 - p_k^r),    and 1 - x = g(x) (1 - x^r) with g of 1/r at x = 1 and 1 at x = 0.
+    log P_c is computed from log p_{c,k}. 1 - P_c is computed from 1 - p_{c,k}, since P_c may round
+    to 1:
+
+        1 - P^r = (1 / K) sum_k (1 - p_k^r),
+        1 - x = g(x) (1 - x^r), where g is 1/r at x = 1 and 1 at x = 0.
 
     Args:
-        exponent: r. Its default is chosen here, and not taken from the source.
-        weight, pos_weight: weights of the classes, as in `mean`.
+        exponent: r, above 0. Its default does not come from the source.
+        weight, pos_weight: weights of the classes; `mean` describes them.
 
     Source: O. Z. Kraus, J. L. Ba and B. J. Frey, "Classifying and Segmenting Microscopy Images with
     Deep Multiple Instance Learning", Bioinformatics 32, i52-i59, 2016, where it is one of the
@@ -53,13 +59,13 @@ class GeneralisedMean(PooledLoss):
         log_p = F.logsigmoid(detectors)
         log_q = F.logsigmoid(-detectors)
         log_present = log_mean_exp(self.exponent * log_p, mask) / self.exponent
-        # log(1 - p_k^r), the logarithm of 1 - p_k without the ratio of the two.
+        # log(1 - p_k^r) is log(1 - p_k) minus the logarithm of their ratio g.
         log_rest = log_q - self._log_ratio(log_p)
         log_absent = log_mean_exp(log_rest, mask) + self._log_ratio(log_present)
         return log_present - log_absent
 
     def _log_ratio(self, log_x: Tensor) -> Tensor:
-        """Return log((1 - x) / (1 - x^r)), smooth up to x = 1, where both are 0 and the ratio is 1 / r."""
-        # At x = 1 itself the quotient would be 0 / 0.
+        """Return log g(x) = log((1 - x) / (1 - x^r)) for log x, with g(1) = 1 / r."""
+        # At x = 1 the quotient would be 0 / 0; just below it is nearly 1 / r.
         log_x = log_x.clamp(max=-torch.finfo(log_x.dtype).eps)
         return (torch.expm1(log_x) / torch.expm1(self.exponent * log_x)).log()

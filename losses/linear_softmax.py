@@ -7,21 +7,26 @@ from ._pooling import PooledLoss, weighted_mean_log_odds
 
 
 class LinearSoftmax(PooledLoss):
-    """Binary cross-entropy of the self-weighted mean probability of each class, summed over classes.
+    """Binary cross-entropy of each class's self-weighted mean probability, summed over classes.
 
-        loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),  P_c = sum_k p_{c,k}^2 / sum_k p_{c,k},
+        loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),
+        P_c = sum_k p_{c,k}^2 / sum_k p_{c,k},
 
-    with p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel.
+    where L is the label set of the bag, and the detector p_{c,k} = sigmoid(z_{c,k}) is the
+    probability of class c at position k, independent of the other classes. The background channel
+    is not used.
 
-    P_c grows with p_{c,k} where p_{c,k} > P_c / 2 and falls with it elsewhere: in a bag with the
-    class the loss raises the positions above that threshold and lowers the others, in a bag without
-    it the other way round.
+    P_c grows with p_{c,k} where p_{c,k} > P_c / 2, and falls with it elsewhere. So in a bag with
+    the class, training raises p_{c,k} above this bound and lowers it below; in a bag without the
+    class, it lowers p_{c,k} above the bound and raises it below.
 
     Args:
-        weight: what the cost of a class is multiplied by: a number, or one for each class. None: 1.
-        pos_weight: what it is multiplied by in bags that have the class: a number, one for each
-            class, or `balanced`. None: 1. `balanced` is (N - n_c) / n_c, where n_c of the N
-            training bags have the class, and 1 for a class that all of them have, or none.
+        weight: the factor of the cost of a class: one number for all classes, or a list of one
+            number for each class. None means 1.
+        pos_weight: a further factor, in bags that have the class: one number, a list, or
+            `balanced`. None means 1. `balanced` is (N - n_c) / n_c, where N is the number of
+            training bags, and n_c how many of them have the class. It is 1 for a class that all
+            training bags have, or none.
 
     Source: Y. Wang, J. Li and F. Metze, "A Comparison of Five Multiple Instance Learning Pooling
     Functions for Sound Event Detection with Weak Labeling", ICASSP 2019, arXiv:1810.09050.

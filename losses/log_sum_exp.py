@@ -1,4 +1,4 @@
-"""Log-sum-exp: a smooth maximum of the logits of each class, as sharp as is learnt."""
+"""Log-sum-exp: a smooth maximum of the logits of each class, whose sharpness may be learnt."""
 
 import torch
 from torch import Tensor
@@ -16,20 +16,23 @@ class LogSumExp(PooledLoss):
         loss = -sum_{c in L} log sigmoid(s_c) - sum_{c not in L} log sigmoid(-s_c),
         s_c = (1 / r) log((1 / K) sum_k exp(r z_{c,k})),
 
-    without a background channel. s_c lies between the mean of the logits (r -> 0) and their maximum
-    (r -> inf), at most log(K) / r below the maximum: it falls with the size of the bag.
+    where L is the label set of the bag, K its number of positions, and z_{c,k} the logit of class c
+    at position k. The background channel is not used.
+
+    s_c lies between the mean of the logits (as r goes to 0) and their maximum (as r grows), at most
+    log(K) / r below the maximum. So for a class at few positions it falls with the size of the bag.
 
     Args:
-        sharpness: r at the start of training. Its default is chosen here.
-        learn: whether r is learnt. It is then sharpness exp(d), with one weight d for all classes,
-            which starts at 0. Weight decay, where the recipe has any, draws r to where it started.
-            In the sources r is fixed, or starts elsewhere.
-        weight, pos_weight: weights of the classes, as in `mean`.
+        sharpness: r at the start of training. Its default does not come from the sources.
+        learn: whether r is learnt. If so, r = sharpness exp(d), with one weight d for all classes,
+            which starts at 0. If the recipe has weight decay, it pulls r towards its start. In the
+            first source r is fixed, in the second it starts at another value.
+        weight, pos_weight: weights of the classes; `mean` describes them.
 
     Source: P. O. Pinheiro and R. Collobert, "From Image-level to Pixel-level Labeling with
-    Convolutional Networks", CVPR 2015, arXiv:1411.6228, with r fixed and a softmax over classes
-    after it. r learnt: S. C. Lowe, T. Trappenberg and S. Oore, "LogAvgExp Provides a Principled and
-    Performant Global Pooling Operator", arXiv:2111.01742, 2021.
+    Convolutional Networks", CVPR 2015, arXiv:1411.6228, where r is fixed and a softmax over classes
+    follows. To learn r: S. C. Lowe, T. Trappenberg and S. Oore, "LogAvgExp Provides a Principled
+    and Performant Global Pooling Operator", arXiv:2111.01742, 2021.
     """
 
     name = "log-sum-exp"

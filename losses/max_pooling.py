@@ -1,4 +1,4 @@
-"""Max-pooling, the traditional loss of multiple-instance learning: the largest probability of a class in the bag."""
+"""Max-pooling, the traditional loss: the largest probability of a class in the bag."""
 
 from typing import Literal
 
@@ -16,37 +16,42 @@ class MaxPooling(Loss):
 
         loss = -(1 / |L|) sum_{l in L} log max_k p_{l,k}.
 
-    With the softmax of each position for P alone, a network that places every class somewhere in
-    every bag would have no loss. Three variants avoid that.
+    L is the label set of the bag, and p_{l,k} the probability of class l at position k, made from
+    the logits z_{l,k}. With a plain softmax over the channels of each position, a network that
+    finds every class in every bag would have a loss of 0. Each of the three settings avoids this.
 
     Args:
-        normalization: `bag`, as in Li's text: P sums to 1 over all channels and positions of a bag;
-            the score of a class is sum_k p_{c,k}.
-            `batch`, as in Li's code: P sums to 1 over all channels and positions of all bags of a
-            batch, so that the loss of a bag depends on its batch; the loss is the sum over L,
-            without 1 / |L|; the score of a class is max_k z_{c,k}, and -inf for every class where
-            that of the background is larger than all of them. `position`, after Pathak et al.: P
-            sums to 1 at every position, and the background is in every label set; the score of a
-            class is the log-odds of max_k p_{c,k}. With the other two no bag requires background
-            anywhere.
+        normalization: over what the probabilities P sum to 1, with what follows for loss and
+            score. `bag`, as in Li's text: over all channels and positions of a bag; the score of a
+            class is sum_k p_{c,k}. `batch`, as in Li's code: over all channels and positions of all
+            bags of a batch, so that the loss of a bag depends on the other bags of its batch; the
+            loss is the sum over L, without 1 / |L|; the score of a class is max_k z_{c,k}, or -inf
+            for every class if max_k z_{background,k} is larger than the score of each. `position`,
+            after Pathak et al.: over the channels of each position, and the background belongs to
+            every label set; the score of a class is the log-odds of max_k p_{c,k}. Only with
+            `position` does the loss ask for background somewhere in the bag.
 
-    With `bag` and `batch` the cost ranks the positions of a bag by z_{c,k}, which is the evidence
-    of this loss, and trains no background. Its map is made from the classes alone: with their
-    probability over the K positions of a bag,
+    With `bag` and `batch` the loss ranks the positions of a bag by z_{c,k}, which is therefore the
+    evidence, and it does not train the background. So the posterior is made from the classes alone.
+    With the softmax Q over all classes and positions of a bag of K positions,
 
-        Q_{c,k} = exp z_{c,k} / sum_{c',j} exp z_{c',j},    p_{c,k} = K Q_{c,k} / (1 + K sum_{c'} Q_{c',k}),
+        Q_{c,k} = exp z_{c,k} / sum_{c',j} exp z_{c',j},
+        posterior_{c,k} = K Q_{c,k} / (1 + K sum_{c'} Q_{c',k}),
 
-    and p_{background,k} the rest, so that a position shows a class which has more than a uniform
-    share 1 / K there. With `position`, evidence and map are P. The cost has no term for absent
-    classes: evidence tells where a class is in a bag that has it, but whether a position shows any
-    class, which posterior error and galleries read, is not trained.
+    and the background has the remaining probability. So a class is more probable than background
+    at a position where its Q_{c,k} exceeds the uniform share 1 / K. With `position`, evidence and
+    posterior are P.
 
-    The presence of a class is the log-odds of max_k p_{c,k}, which ranks bags also where that
-    rounds to 1; with `batch` it is max_k z_{c,k}. It is no forecast: with `bag` the classes of a
-    bag share a probability of 1.
+    No term of the loss is for absent classes. So evidence tells where a class is in a bag that has
+    it, but whether a position shows any class, as posterior error and galleries ask, is not
+    trained.
 
-    Edge cases: the loss of an empty label set is 0 with `bag` and `batch`, and that of the
-    background with `position`. Positions that tie for a maximum share its gradient equally.
+    The presence of a class is the log-odds of max_k p_{c,k}, which rank bags even where the
+    probability rounds to 1; with `batch` it is max_k z_{c,k}. Presence is no forecast: with `bag`,
+    for example, the probabilities of all classes of a bag add up to at most 1.
+
+    Edge cases: with `bag` and `batch` the loss of an empty label set is 0. With `position` it is
+    the loss of the background. Positions that tie for a maximum share its gradient equally.
 
     Source: D. Pathak, E. Shelhamer, J. Long and T. Darrell, "Fully Convolutional Multi-Class
     Multiple Instance Learning", arXiv:1412.7144, 2014; X.-L. Li, arXiv:1811.12346, 2018,
@@ -102,13 +107,13 @@ class OverBag:
         presence = log_odds[:, :-1].amax(dim=2)
         if mask is None:
             return presence
-        # Without instances all logits are -inf, and their softmax is not defined.
+        # In a bag without instances all logits are -inf, and their softmax is not defined.
         is_empty = ~mask.any(dim=1, keepdim=True)
         return presence.masked_fill(is_empty, -torch.inf)
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         classes = logits[:, :-1]
-        # The background stands where a class has the uniform share 1 / K of the bag's total.
+        # The background gets the logit of a class with the uniform share 1 / K of the bag's total.
         uniform = _log_total(classes, mask) - bag_sizes(logits, mask).log().unsqueeze(1)
         background = uniform.unsqueeze(2).expand(-1, 1, logits.shape[2])
         return torch.cat([classes, background], dim=1).softmax(dim=1)
@@ -133,8 +138,8 @@ class OverBatch(OverBag):
         return classes.masked_fill(is_background, -torch.inf)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        # With the total of the batch, the presence of a bag would depend on the bags that are
-        # evaluated with it.
+        # The total of the batch is left out: with it the presence of a class in a bag would depend
+        # on the bags that happen to be evaluated together with it.
         return exclude_masked(logits, mask)[:, :-1].amax(dim=2)
 
 
@@ -142,7 +147,7 @@ class OverPosition:
     """P sums to 1 at every position, and the background is in every label set."""
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        # A bag without instances has no background either.
+        # A bag without instances shows no background either.
         has_background = labels.new_ones(len(labels), 1)
         if mask is not None:
             has_background = mask.any(dim=1, keepdim=True)
@@ -150,7 +155,7 @@ class OverPosition:
         return _mean_over(log_max, torch.cat([labels, has_background], dim=1))
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        # Probabilities would round to 1, and two classes tie.
+        # Log-odds instead of probabilities, which may round to 1 and let two classes tie.
         return self.presence(logits, mask)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -171,7 +176,10 @@ NORMALIZED: dict[str, OverBag | OverPosition] = {
 
 
 def _log_total(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B, 1), the log of the sum of exp z over a bag; finite without instances, so that log P is -inf there."""
+    """Return (B, 1), the log of the sum of exp z over all channels and positions of a bag.
+
+    For a bag without instances it is the lowest finite number, so that log P is -inf and not NaN.
+    """
     if mask is None:
         return logits.flatten(1).logsumexp(dim=1, keepdim=True)
     filled, is_empty = fill_empty_bags(mask)
@@ -180,5 +188,5 @@ def _log_total(logits: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _mean_over(log_max: Tensor, labels: Tensor) -> Tensor:
-    """Return (B,), the mean of -log max over the channels in `labels`; 0 where there are none."""
+    """Return (B,), the mean of -log_max over the channels in `labels`, or 0 if there are none."""
     return torch.where(labels, -log_max, 0.0).sum(dim=1) / labels.sum(dim=1).clamp(min=1)

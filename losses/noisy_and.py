@@ -1,4 +1,4 @@
-"""Noisy-AND: a class occurs if the share of positions that show it is above a threshold, learnt for each class."""
+"""Noisy-AND: a class occurs if more than a learnt share of the positions show it."""
 
 import math
 
@@ -14,27 +14,30 @@ from ._pooling import PooledLoss, log_mean_exp
 
 
 class NoisyAnd(PooledLoss):
-    """Binary cross-entropy of a soft threshold of the mean probability of each class, summed over classes.
+    """Binary cross-entropy of each class's mean probability, soft-thresholded, summed over classes.
 
         loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),
-        P_c = (s(a (m_c - b_c)) - s(-a b_c)) / (s(a (1 - b_c)) - s(-a b_c)),    m_c = (1 / K) sum_k p_{c,k},
+        P_c = (s(a (m_c - b_c)) - s(-a b_c)) / (s(a (1 - b_c)) - s(-a b_c)),
+        m_c = (1 / K) sum_k p_{c,k},
 
-    with s the sigmoid and p_{c,k} = s(z_{c,k}), independent detectors without a background channel.
-    P_c is 0 at m_c = 0 and 1 at m_c = 1. Both differences are products, s(x) - s(y) = s(x) s(-y) (1
-    - exp(y - x)), by which the log-odds are computed where they round to 0. m_c is a share: with an
-      instance or two of a class in a bag, it falls with the
-    size of the bag.
+    where s is the sigmoid, L the label set of the bag, K its number of positions, and the detector
+    p_{c,k} = s(z_{c,k}) is the probability of class c at position k, independent of the other
+    classes. The background channel is not used.
+
+    P_c is 0 at m_c = 0 and 1 at m_c = 1. Since the differences in P_c may round to 0, the log-odds
+    are computed from products instead: s(x) - s(y) = s(x) s(-y) (1 - exp(y - x)). As m_c is a
+    share, it falls with the size of the bag if an instance or two show the class.
 
     The threshold b_c of each class is learnt, as the sigmoid of a weight, so that it stays between
-    0 and 1. It starts at 1/2, and weight decay, where the recipe has any, draws it there.
+    0 and 1. It starts at 1/2. If the recipe has weight decay, it pulls b_c back towards 1/2.
 
     Args:
-        slope: a, which is fixed. Its default is chosen here, and not taken from the source.
-        weight, pos_weight: weights of the classes, as in `mean`.
+        slope: a, which is fixed. Its default does not come from the source.
+        weight, pos_weight: weights of the classes; `mean` describes them.
 
     Source: O. Z. Kraus, J. L. Ba and B. J. Frey, "Classifying and Segmenting Microscopy Images with
-    Deep Multiple Instance Learning", Bioinformatics 32, i52-i59, 2016; a second output layer, over
-    classes, is left out.
+    Deep Multiple Instance Learning", Bioinformatics 32, i52-i59, 2016. Its second output layer,
+    over classes, is left out here.
     """
 
     name = "noisy-and"
@@ -53,7 +56,8 @@ class NoisyAnd(PooledLoss):
         )
         self.slope = positive("slope of noisy-and", slope)
 
-    def make_weights(self, num_classes: int, rng: torch.Generator) -> None:  # noqa: ARG002 nothing is drawn
+    def make_weights(self, num_classes: int, rng: torch.Generator) -> None:  # noqa: ARG002
+        # The weights start at 0, so that nothing is random. The sigmoid of one is a threshold b_c.
         self.threshold = torch.nn.Parameter(torch.zeros(num_classes))
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
@@ -73,6 +77,6 @@ class NoisyAnd(PooledLoss):
 
 
 def _log_one_minus_exp(log_x: Tensor) -> Tensor:
-    """Return log(1 - exp(-x)) from log x; where x rounds to 0 that is log x itself."""
+    """Return log(1 - exp(-x)) for log x. As x goes to 0, the result goes to log x."""
     x = log_x.clamp(min=math.log(torch.finfo(log_x.dtype).eps)).exp()
     return log_x + (-torch.expm1(-x) / x).log()

@@ -1,4 +1,4 @@
-"""The oracle: cross-entropy with position supervision, where the class of every position is known."""
+"""The oracle: cross-entropy where the label of a bag says the class of every position."""
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -14,12 +14,13 @@ class Position(SoftmaxLoss):
 
         loss = -(1 / K) sum_k log p_{t_k,k},
 
-    where P is the softmax over the channels of each of the K positions and t_k the class at
-    position k. In an image that is the class of the instance whose box has its middle near the
-    centre of the position, or background (`milbench.contracts.targets`). A loss with less
-    supervision may still do better: it may use other positions of an instance than its middle, and
-    of two instances with one middle the target shows one alone. The loss of a bag without instances
-    is 0.
+    where p_{c,k} is the softmax over the channels of position k, K the number of positions, and t_k
+    the class at position k, or background. In an image, t_k is the class of the instance whose box
+    has its middle near the centre of the position (see `milbench.contracts.targets`). The loss of a
+    bag without instances is 0.
+
+    A loss with less supervision may still do better, for two reasons: it may use other positions of
+    an instance than its middle, and where two instances share a middle, t_k names only one of them.
 
     Source: ordinary cross-entropy at every position, as in fully supervised semantic segmentation;
     J. Long, E. Shelhamer and T. Darrell, "Fully Convolutional Networks for Semantic Segmentation",

@@ -17,19 +17,22 @@ class TopK(PooledLoss):
         loss = -sum_{c in L} log sigmoid(t_c) - sum_{c not in L} log sigmoid(-t_c),
         t_c = (1 / k) sum of the k largest z_{c,1}, ..., z_{c,K},    k = ceil(K / one_in),
 
-    without a background channel. With one_in >= K it is `one-vs-rest`, with one_in = 1 the mean of
-    the logits. Positions that tie for the last places share their gradient equally.
+    where L is the label set of the bag, K its number of positions, and z_{c,j} the logit of class c
+    at position j. The background channel is not used.
+
+    With one_in >= K the loss is `one-vs-rest`, and with one_in = 1 it uses the mean of the logits.
+    If more positions tie for the k-th largest logit than are needed, they share its gradient
+    equally.
 
     Args:
-        one_in: the share of positions that are averaged, as one position in so many. The default of
-            8 is W-TALC's.
-        weight, pos_weight: weights of the classes, as in `mean`.
+        one_in: one position in `one_in` is averaged. The default of 8 is that of W-TALC.
+        weight, pos_weight: weights of the classes; `mean` describes them.
 
     Source: S. Paul, S. Roy and A. K. Roy-Chowdhury, "W-TALC: Weakly-supervised Temporal Activity
-    Localization and Classification", ECCV 2018, with k as in the authors' code; there a softmax
-    over classes follows. A share of the positions of an image: T. Durand, T. Mordan, N. Thome and
-    M. Cord, "WILDCAT: Weakly Supervised Learning of Deep ConvNets for Image Classification,
-    Pointwise Localization and Segmentation", CVPR 2017.
+    Localization and Classification", ECCV 2018, with k as in the authors' code, which has a softmax
+    over classes after it. The mean over a share of the positions of an image: T. Durand, T. Mordan,
+    N. Thome and M. Cord, "WILDCAT: Weakly Supervised Learning of Deep ConvNets for Image
+    Classification, Pointwise Localization and Segmentation", CVPR 2017.
     """
 
     name = "top-k"
@@ -52,16 +55,16 @@ class TopK(PooledLoss):
         k = (bag_sizes(detectors, mask) / self.one_in).ceil().view(-1, 1, 1)
         ranked = exclude_masked(detectors.detach(), mask).sort(dim=2, descending=True).values
         # The k-th largest logit of each class.
-        place_of_last = (k.long() - 1).expand(-1, detectors.shape[1], -1)
-        last = ranked.gather(2, place_of_last)
+        rank_of_last = (k.long() - 1).expand(-1, detectors.shape[1], -1)
+        last = ranked.gather(2, rank_of_last)
         is_above = detectors > last
         is_tied = detectors == last
         if mask is not None:
             is_above = is_above & mask.unsqueeze(1)
             is_tied = is_tied & mask.unsqueeze(1)
-        # Those that tie share the places that are left.
-        places_left = k - is_above.sum(dim=2, keepdim=True)
-        share_of_tied = places_left / is_tied.sum(dim=2, keepdim=True)
+        # Positions that tie with the k-th share what the positions above them leave of k.
+        still_needed = k - is_above.sum(dim=2, keepdim=True)
+        share_of_tied = still_needed / is_tied.sum(dim=2, keepdim=True)
         shares = torch.where(is_tied, share_of_tied, is_above.to(share_of_tied))
         weights = shares / k
         return (weights * detectors).sum(dim=2)

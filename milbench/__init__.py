@@ -1,8 +1,8 @@
 """Which loss learns best from the label sets of bags, and at what cost.
 
-The names in `__all__` are milbench's public interface: they never move. They include all that a
-loss or a task in a user's own file needs. Each is imported on first use, so that `import milbench`
-loads neither torch nor any other large library.
+The names in `__all__` are milbench's public interface: they never move to another module. A loss, a
+network or a task in a user's own file needs no other names. Each name is imported on first use, so
+that `import milbench` loads neither torch nor any other large library.
 """
 
 import importlib
@@ -50,12 +50,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AllConvolutional", "BagClassifier", "BagFormat", "BagNetwork", "Bags", "Comparison",
-    "EvalSplit", "EvaluatedBags", "Evaluation", "FixedBags", "Folds", "Head", "ImageSplits", "InstanceMLP",
-    "LabelSets", "LabelledImages", "Layer", "Loss", "NestedDigits", "Network", "NetworkMaker",
-    "OneInstanceImages", "Origin", "Outcomes", "Problem", "Published", "Recipe", "Reduction",
-    "ScoreFunction", "Scores", "SequenceNetwork", "Split", "StreetNumbers", "Supervision", "Task",
-    "Truth", "UsageError", "__version__", "bag_sizes", "compare", "evaluate_bags", "generator",
-    "label_matrix", "load_loss", "load_network", "load_task", "pad_bags", "results",
+    "EvalSplit", "EvaluatedBags", "Evaluation", "FixedBags", "Folds", "Head", "ImageSplits",
+    "InstanceMLP", "LabelSets", "LabelledImages", "Layer", "Loss", "NestedDigits", "Network",
+    "NetworkMaker", "OneInstanceImages", "Origin", "Outcomes", "Problem", "Published", "Recipe",
+    "Reduction", "ScoreFunction", "Scores", "SequenceNetwork", "Split", "StreetNumbers",
+    "Supervision", "Task", "Truth", "UsageError", "__version__", "bag_sizes", "compare",
+    "evaluate_bags", "generator", "label_matrix", "load_loss", "load_network", "load_task",
+    "pad_bags", "results",
 ]  # fmt: skip
 
 _HOMES = {
@@ -95,7 +96,7 @@ _HOMES = {
     "milbench.networks.known_networks": ("load_network",),
     "milbench.networks.sequence": ("SequenceNetwork",),
 }
-"""Where each public name that is imported on first use is defined."""
+"""For each module, the public names that are imported from it on first use."""
 
 
 def __getattr__(name: str) -> Any:

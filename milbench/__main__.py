@@ -1,4 +1,4 @@
-"""`python -m milbench` is `milbench`."""
+"""Start the command line: `python -m milbench` does the same as `milbench`."""
 
 import os
 import signal
@@ -14,10 +14,10 @@ from milbench.cli import main as command_line
 
 
 def main() -> NoReturn:
-    """Run the command line, and end the process with its exit code at once.
+    """Run the command line, and end the process at once with its exit code.
 
-    Threads and exit handlers of plug-ins are not waited for: they could keep the command running
-    for ever.
+    Python would wait for threads and exit handlers, and those of a plug-in could keep the command
+    running for ever.
     """
     code = 1
     try:
@@ -25,7 +25,7 @@ def main() -> NoReturn:
     except SystemExit as stop:
         code = _exit_code(stop)
     except BaseException:  # noqa: BLE001 any other error is a defect, whose traceback is shown
-        # Python itself would do this when it ends, but `os._exit` below leaves it no time to.
+        # Python itself would print it at its end, which `os._exit` below skips.
         sys.excepthook(*sys.exc_info())
     for stream in (sys.stdout, sys.stderr):
         # The reader of a pipe may have gone, or a plug-in may have replaced a stream.
@@ -35,7 +35,7 @@ def main() -> NoReturn:
 
 
 def _exit_code(stop: SystemExit) -> int:
-    """Return the exit code that Python gives to a SystemExit, and print the text of one that has a text."""
+    """Return the exit code that Python gives to a SystemExit, and print its text if it has one."""
     if stop.code is None:
         return 0
     if isinstance(stop.code, int):

@@ -1,3 +1,3 @@
-"""The version, in a file of its own that imports nothing, so that building the package can read it."""
+"""The version, in a file that imports nothing, so that the build of the package can read it."""
 
 __version__ = "0.1.0"

@@ -43,7 +43,10 @@ if TYPE_CHECKING:
 
 Reference = str | Path | type | Callable[..., Any] | ModuleType
 References = Reference | Iterable[Reference] | Mapping[Any, Mapping[str, Any]]
-"""Names, paths, classes (or functions, of networks) or modules, or a mapping from these to parameters of each."""
+"""Losses, tasks or networks, as a caller names them, or a mapping from them to their parameters.
+
+Each is a name, the path of a file, a class (for a network also a function), or a module.
+"""
 
 
 class Comparison:
@@ -53,7 +56,7 @@ class Comparison:
     """
 
     def __init__(self, results: Results, reports: Path) -> None:
-        # The planned cells and what was measured.
+        # The planned cells, and what was measured of them.
         self.results = results
         self.name = results.plan.name
         # The folder below which `report` writes.
@@ -72,11 +75,11 @@ class Comparison:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """A row for each cell, epoch and metric of what is compared.
+        """A row for each compared cell, epoch and metric.
 
-        Its columns are those of `milbench.store.results.Results` but draw; final, whether its
-        epoch is the one that counts; and every setting of the cell: recipe.lr, loss.gamma,
-        task.train_bags, ..., NaN where it has none.
+        It has the columns of `milbench.store.results.Results` without draw. It also has final,
+        whether the epoch is the one that counts, and a column for every setting of a cell:
+        recipe.lr, loss.gamma, task.train_bags, ..., which is NaN if the cell lacks the setting.
         """
         frame = self.results.frame.assign(final=self._study.is_final())
         compared = frame[frame["draw"].isna()].drop(columns="draw")
@@ -84,27 +87,33 @@ class Comparison:
 
     @cached_property
     def draws(self) -> pd.DataFrame:
-        """As `frame`, but of the draws of a search: a column draw stands in place of final. Empty without a search."""
+        """The frame of the draws of a search, with a column draw instead of final.
+
+        It is empty without a search.
+        """
         frame = self.results.frame
-        drawn = frame[frame["draw"].notna()]
-        return _add_settings(drawn, self.results.plan)
+        of_draws = frame[frame["draw"].notna()]
+        return _add_settings(of_draws, self.results.plan)
 
     @property
     def sentences(self) -> list[str]:
-        """Which losses the data exclude as the best: a sentence for each task, or one for many tasks."""
+        """Which losses the data exclude as the best.
+
+        There is a sentence for each task, or one for many tasks.
+        """
         return verdicts(self._study)
 
     def verdict(self, task: str | None = None, metric: str | None = None) -> Judgement:
-        """Return what the comparison says of a task, as data: see `milbench.report.verdict`.
+        """Return the verdict on a task, as data: see `milbench.report.verdict`.
 
-        Of several lengths of training it is about the longest one, as `sentences` are.
+        If there are several lengths of training, it is about the longest, like `sentences`.
 
         Args:
-            task: its label; None: the only one.
-            metric: without the split, such as "average_precision"; None: the one that losses are
-                ranked by.
+            task: the label of the task; None: the only task.
+            metric: the metric without the split, such as "average_precision"; None: the metric that
+                losses are ranked by.
 
-        Raises UsageError where there is no such task or metric.
+        Raises UsageError if there is no such task or metric.
 
         Examples:
             The losses that may be the best for ranking bags:
@@ -119,16 +128,16 @@ class Comparison:
         return judge(self._longest, label, metric or "")
 
     def uses(self, task: str | None = None) -> pd.DataFrame:
-        """Return what the comparison says of a task for each use: a row for each use and loss.
+        """Return the verdicts on a task for each use: a row for each use and loss.
 
         Args:
-            task: its label; None: the only one.
+            task: the label of the task; None: the only task.
 
         Returns:
-            The index has the use, such as "ranking", and the loss; the columns are those of
-            `table`, and metric, by which the use is judged, and remark: why no loss has a tick, ""
-            where some have. Of several lengths of training it is about the longest one. Empty where
-            fewer than two uses have a metric.
+            The index has the use, such as "ranking", and the loss. The columns are those of
+            `table`, and two more: metric, by which the use is judged, and remark, which says why no
+            loss has a tick, and is "" if some have one. If there are several lengths of training,
+            it is about the longest. It is empty if fewer than two uses have a metric.
         """
         tables = {}
         for verdict in use_verdicts(self._longest, self._one_task(task)):
@@ -139,7 +148,10 @@ class Comparison:
         return pd.concat(tables, names=["use"])
 
     def _one_task(self, task: str | None) -> str:
-        """Return the label of the task that is meant, the only one if None. Raises UsageError."""
+        """Return the label of a task, or of the only task for None.
+
+        Raises UsageError if there is no such task, or there are several for None.
+        """
         if not self._study.tasks:
             raise UsageError(f"{self.name} compares nothing yet")
         if task is None and len(self._study.tasks) > 1:
@@ -149,36 +161,39 @@ class Comparison:
 
     @cached_property
     def _longest(self) -> Study:
-        """The losses after the longest training, where there are several lengths."""
+        """The comparison, reduced to the longest training if there are several lengths."""
         return keep_longest(self._study, lengths_of(self._study))
 
     def table(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
-        """Return the results of each loss by a metric, the best mean first. Raises UsageError where there is none.
+        """Return the results of each loss by a metric, the best mean first.
 
         Args:
-            task: its label; None: all, in the first level of the index where there are several.
-            metric: without the split, such as "set_error"; None: the one that losses are ranked by
-                on each task.
+            task: the label of the task; None: all tasks. If there are several, the task is the
+                first level of the index.
+            metric: the metric without the split, such as "set_error"; None: the metric that losses
+                are ranked by on each task.
 
         Returns:
-            A row for each loss, with the columns contender (whether it may be the best; None where
-            that is not known), worse_by (than the best by at most so much, in the unit of `mean`;
-            NaN where it is excluded), mean, sd, low and high (95 % interval of the mean), seeds,
-            planned, step (seconds) and supervision. Last, on tables of features, the simple
-            baseline "pooled features, extra trees", which is no loss: it has mean, sd and seeds,
-            and is never a contender.
+            A row for each loss, with these columns: contender (whether it may be the best; None if
+            that is not known), worse_by (the largest amount by which it may be worse than the best,
+            in the unit of `mean`; NaN if it is excluded), mean, sd, low and high (the 95 % interval
+            of the mean), seeds, planned (seeds), step (seconds of a training step) and supervision.
+            For tables of features, the last row is the simple baseline "pooled features, extra
+            trees". It is no loss: it has mean, sd and seeds, and is never a contender.
+
+        Raises UsageError if there is no such task or metric.
         """
         tables = {}
         for label in self._tasks(task, metric):
             summary = self._study.summary(label, metric or "")
-            # Where contenders are known there is at least one.
+            # If contenders are known, there is at least one of them.
             if not summary["contender"].any():
                 summary = summary.assign(contender=None)
             tables[label] = self._with_baseline(summary, label, metric or "")
         return self._stacked(tables, task)
 
     def _with_baseline(self, table: pd.DataFrame, task: str, metric: str) -> pd.DataFrame:
-        """Return a table with a last row of the simple baseline, where that was computed."""
+        """Return a table with the simple baseline as its last row, if that was computed."""
         values = self._study.baseline(task, metric).dropna()
         if values.empty:
             return table
@@ -196,13 +211,19 @@ class Comparison:
         return pd.concat([table, last.astype(table.dtypes.to_dict())])
 
     def differences(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
-        """Return the difference of every two losses, with its own 95 % interval and p value; see `table`."""
+        """Return the difference of every two losses, with its own 95 % interval and p value.
+
+        The arguments are those of `table`.
+        """
         labels = self._tasks(task, metric)
         pairs = {label: pairs_frame(self._study, label, metric or "") for label in labels}
         return self._stacked(pairs, task)
 
     def figure(self, task: str | None = None, metric: str | None = None) -> Figure:
-        """Return a picture with every seed of every loss, a column for each task; arguments are those of `table`."""
+        """Return a picture with every seed of every loss, in a column for each task.
+
+        The arguments are those of `table`.
+        """
         from milbench.report.figures.overview import overview_figure
         from milbench.report.figures.style import styled
 
@@ -220,14 +241,16 @@ class Comparison:
         return figure
 
     def predictions(self, task: str | None = None) -> dict[tuple[str, int], Predictions]:
-        """Return what each trained network says of every bag that it is evaluated on, after the last epoch.
+        """Return the predictions of each trained network for its evaluated bags.
+
+        They are those after the last epoch.
 
         Args:
-            task: its label; None: the only one.
+            task: the label of the task; None: the only task.
 
         Returns:
-            The predictions by loss, as in `table`, and seed, of the cells that are done. A cell
-            that an earlier version computed, or a published report, has none.
+            The predictions of cells that are done, by loss, as in `table`, and seed. Cells of a
+            published report, or that an earlier version computed, have no predictions.
 
         Examples:
             The macro average precision of exact on test bags:
@@ -247,14 +270,22 @@ class Comparison:
         return found
 
     def report(self, out: Path | str | None = None, *, gallery: bool = True) -> Path:
-        """Write the report into a folder, None: that of `milbench report`, and return its page, index.html."""
+        """Write the report into a folder, and return its page, index.html.
+
+        Args:
+            out: the folder; None: the folder of `milbench report`.
+            gallery: whether the report has a gallery of bags.
+        """
         from milbench.report.render import render
 
         folder = self._reports / self.name if out is None else Path(out)
         return render(self.results, folder, gallery=gallery)
 
     def _tasks(self, task: str | None, metric: str | None) -> list[str]:
-        """Return the labels of the tasks that are meant, those that have the metric."""
+        """Return the label of a task, or all labels for None: only of tasks with the metric.
+
+        Raises UsageError if there is none.
+        """
         if task is not None and task not in self._study.tasks:
             raise unknown("task of this comparison", task, self._study.tasks)
         labels = self._study.tasks if task is None else [task]
@@ -267,16 +298,22 @@ class Comparison:
         return with_metric
 
     def _stacked(self, frames: dict[str, pd.DataFrame], task: str | None) -> pd.DataFrame:
-        """Return the frames of tasks as one. Where no task was named and there are several, the index has them."""
+        """Return the frames of tasks as one frame.
+
+        If no task was named and there are several, the first level of the index is the task.
+        """
         if task is None and len(self._study.tasks) > 1:
             return pd.concat(frames, names=["task"])
         frame = next(iter(frames.values()), pd.DataFrame())
-        # The study keeps this frame: a caller may change the copy.
+        # A copy, which the caller may change: the study keeps the frame itself.
         return frame.copy()
 
 
 def _add_settings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """Return a frame with the settings of each cell, and the name of its network where its label is empty."""
+    """Return a frame with the settings of each cell.
+
+    If the column network has no label, it gets the name of the network.
+    """
     networks = frame["cell"].map({cell.id: cell.network.name for cell in plan.cells})
     labels = frame["network"].astype(object)
     labelled = frame.assign(network=labels.where(frame["network"] != "", networks))
@@ -286,7 +323,7 @@ def _add_settings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
 
 
 def _settings_of(plan: Plan, cell: Cell) -> dict[str, Any]:
-    """Return the settings of a cell, such as recipe.lr, without its names and its seed."""
+    """Return the settings of a cell, such as recipe.lr. Its names and seed have no dot."""
     return {key: value for key, value in plan.params(cell).items() if "." in key}
 
 
@@ -311,26 +348,27 @@ def compare(
 
     Args:
         losses: names, paths of Python files, classes (also those of a notebook) or modules; or a
-            mapping from these to parameters, where a list makes an axis.
-        tasks: likewise.
+            mapping from these to parameters. A list of values of a parameter makes a variant for
+            each value.
+        tasks: given like losses.
         seeds: such as range(3) or "0-9"; None: seed 0, or all folds of a task's cross-validation.
-        networks: likewise, "default" for the first of each task; None: that alone. Functions from
-            the number of inputs, that of classes, and a seed to a `milbench.Network` are accepted
-            too.
+        networks: given like losses. A function is accepted too, from the number of inputs, the
+            number of classes and a seed to a `milbench.Network`. "default" means the first network
+            of each task. None means "default" alone.
         recipe: changes to the recipes of the tasks, such as {"epochs": 5}.
-        name: of the comparison; None: the names of the tasks.
-        root: the folder with the store, runs/, and reports/.
-        data_dir: the folder of data sets; None: the default one.
+        name: the name of the comparison; None: the names of the tasks.
+        root: the folder with the store, runs/, and with reports/.
+        data_dir: the folder of data sets; None: the default folder.
         device: auto, cpu, cuda or cuda:N.
-        jobs: cells that run at a time; None: one per core, or one per GPU.
-        supervision: kinds of supervision that are compared on purpose.
-        rerun: run missing cells, failed ones as well, or all cells anew.
+        jobs: how many cells run at a time; None: one per core, or one per GPU.
+        supervision: kinds of supervision that are compared on purpose, though they differ.
+        rerun: which cells to run: the missing ones, the failed ones as well, or all again.
         in_process: run cells in this process, one at a time.
-        progress: show the progress of cells; failures are shown in any case.
+        progress: show the progress of cells. Failures are always shown.
 
-    Cells that failed are in the comparison, with their reasons. Raises UsageError where an argument
-    is wrong, before any cell runs; and KeyboardInterrupt where it was interrupted: the same call
-    continues.
+    Cells that failed are in the comparison, with their reasons. Raises UsageError if an argument is
+    wrong, before any cell runs. Raises KeyboardInterrupt if the run was interrupted; the same call
+    continues it.
     """
     from milbench.networks.known_networks import networks as network_registry
 
@@ -373,9 +411,13 @@ def compare(
 
 
 def results(root: Path | str = ".", name: str | None = None) -> Comparison:
-    """Return a comparison in the store of the folder `root`; by default the one launched last.
+    """Return a comparison in the store of the folder `root`.
 
-    Raises UsageError where there is none.
+    Args:
+        root: the folder with runs/ and reports/.
+        name: the name of the comparison; None: the comparison that was launched last.
+
+    Raises UsageError if there is none.
     """
     return Comparison(folders.results(root, name), folders.Root(Path(root)).reports)
 
@@ -383,14 +425,19 @@ def results(root: Path | str = ".", name: str | None = None) -> Comparison:
 def _named_parameters(
     references: References | None, registry: Registry[Any]
 ) -> tuple[list[str] | None, dict[str, dict[str, Any]]]:
-    """Return the names of what a caller refers to, and parameters by the names of the registry."""
+    """Return the names of the losses, tasks or networks that a caller refers to.
+
+    Also returns their parameters, by the names of the registry. The names are None if the caller
+    names no networks.
+    """
     if references is None and registry.kind == "network":
         return None, {}
     if isinstance(references, str | Path | ModuleType) or callable(references):
         return [_name(references, registry)], {}
     if not isinstance(references, Iterable):
         raise UsageError(
-            f"{registry.kind} = {references!r}: expected a name, several, or a mapping to parameters"
+            f"{registry.kind} = {references!r}: "
+            "expected a name, several, or a mapping to parameters"
         )
     if not isinstance(references, Mapping):
         several: Any = references
@@ -400,7 +447,8 @@ def _named_parameters(
     for reference, params in references.items():
         if not isinstance(params, Mapping | None):
             raise UsageError(
-                f'{registry.kind} {reference!r}: {params!r} are no parameters, such as {{"KEY": VALUE}}'
+                f"{registry.kind} {reference!r}: "
+                f'{params!r} are no parameters, such as {{"KEY": VALUE}}'
             )
         name = _name(reference, registry)
         names.append(name)
@@ -410,11 +458,14 @@ def _named_parameters(
 
 
 def _name_of_table(name: str, registry: Registry[Any]) -> str:
-    """Return the name by which a spec holds the parameters: that behind a file or a module."""
-    # Names of entries have no such characters.
+    """Return the name by which a spec has the parameters of a loss, task or network.
+
+    For a file or a module it is the name of the loss, task or network in it.
+    """
+    # Only paths and names of modules have these characters, and never the name of an entry.
     is_file_or_module = re.search("[:.]", name) is not None
     if registry.kind == "network" and not is_file_or_module:
-        # A task alone may know a network of this name.
+        # The registry may lack this name, as a task may have networks of its own.
         return name
     return resolve(registry, name)
 

@@ -1,4 +1,7 @@
-"""Mistakes of a user, which the command line reports in one line with exit code 2, and the wording of messages."""
+"""UsageError, for mistakes of a user, and functions that word messages of errors.
+
+The command line reports a UsageError in one line, with exit code 2.
+"""
 
 import difflib
 import errno
@@ -12,15 +15,21 @@ from typing import TypeVar
 Word = TypeVar("Word", bound=str)
 Number = TypeVar("Number", int, float)
 INTERRUPTED = 130
-"""The exit code after a signal that stops a command, the same as shells return after Ctrl-C."""
+"""The exit code after a signal that stops a command, as in shells after Ctrl-C."""
 LONGEST_MESSAGE = 500
-"""How many characters of the message of an error are shown."""
+"""The largest number of characters of an error message that are shown."""
 DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
-"""Error numbers of a disk that is full, over a quota, read-only or broken, or of a file that is too large for it."""
+"""Error numbers of a disk that cannot be written to.
+
+It is full, over a quota, read-only, too small for a large file, or broken.
+"""
 
 
 class UsageError(ValueError):
-    """A mistake in what the user gave. The message is one line that names it and what was expected."""
+    """A mistake in what the user gave.
+
+    The message is one line, which names the mistake and what was expected.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
@@ -33,7 +42,7 @@ def message(error: BaseException) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """Return a text in one line, shortened if it is very long: a message may hold a whole tensor."""
+    """Return a text in one line, shortened if it is very long, as a message may hold a tensor."""
     line = " ".join(text.split())
     if len(line) <= LONGEST_MESSAGE:
         return line
@@ -41,7 +50,7 @@ def in_one_line(text: str) -> str:
 
 
 def disk_failure(error: BaseException | None) -> str:
-    """Return in one line how the disk failed, "" for any other error."""
+    """Return in one line how a disk failed, or "" for any other error."""
     if isinstance(error, OSError) and error.errno in DISK_FAILURES:
         return f"cannot write {error.filename or 'a file'}: {error.strerror}"
     return ""
@@ -50,10 +59,16 @@ def disk_failure(error: BaseException | None) -> str:
 def unknown(
     kind: str, name: str, choices: Iterable[str], suggestions: Iterable[str] = ()
 ) -> UsageError:
-    """Return the error that there is no `kind`, such as "loss", called `name`.
+    """Return the error for an unknown name.
 
-    The message lists all choices. It also proposes what is closest to the name. That may be a
-    choice, or one of `suggestions`, which the message does not list.
+    The message lists all choices. It also proposes the choice or suggestion whose spelling is
+    closest to the name.
+
+    Args:
+        kind: what the name should name, such as "loss".
+        name: the unknown name.
+        choices: the names that exist.
+        suggestions: further names that may be proposed, but are not listed.
     """
     choices = sorted(choices)
     similar = hint(name, [*choices, *suggestions])
@@ -63,7 +78,11 @@ def unknown(
 
 
 def one_of(subject: str, value: Word, choices: Iterable[str]) -> Word:
-    """Return a value that has to be one of the choices. Raises UsageError with the closest choice if it is not."""
+    """Return a value that has to be one of the choices.
+
+    Raises UsageError if it is not; the message begins with `subject`, and proposes the closest
+    choice.
+    """
     choices = tuple(choices)
     if value not in choices:
         raise unknown(subject, str(value), choices)
@@ -73,11 +92,12 @@ def one_of(subject: str, value: Word, choices: Iterable[str]) -> Word:
 def positive(subject: str, value: Number, *, least: int | None = None) -> Number:
     """Return a value that has to be a finite number above 0.
 
-    With `least`, which is 1 or more, it has to be a whole number that is not smaller. Raises
-    UsageError if it is not.
+    With `least`, it has to be a whole number of at least `least`, which is 1 or more.
+
+    Raises UsageError for another value; the message begins with `subject`.
     """
     if least is not None:
-        # True and False are integers to Python.
+        # To Python, True and False are integers.
         is_whole = isinstance(value, Integral) and not isinstance(value, bool)
         if not is_whole or value < least:
             raise UsageError(f"{subject} must be a whole number from {least} on, got {value!r}")
@@ -88,7 +108,7 @@ def positive(subject: str, value: Number, *, least: int | None = None) -> Number
 
 
 def closest(name: str, choices: Iterable[str]) -> str | None:
-    """Return the choice whose spelling is closest to a name, None if none is close."""
+    """Return the choice whose spelling is closest to a name, or None if none is close."""
     by_lower = {choice.lower(): choice for choice in choices}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     if not matches:
@@ -97,20 +117,21 @@ def closest(name: str, choices: Iterable[str]) -> str | None:
 
 
 def hint(name: str, choices: Iterable[str]) -> str:
-    """Return the end of a message that proposes the closest choice, "" if none is close."""
+    """Return the end of a message that proposes the closest choice, or "" if none is close."""
     similar = closest(name, choices)
     return f"; did you mean {similar!r}?" if similar else ""
 
 
 @contextmanager
 def as_usage() -> Iterator[None]:
-    """Turn a failed access to a file or folder that the user named into a UsageError, for a block or as a decorator.
+    """Turn a failed access to a file or folder that the user named into a UsageError.
 
-    Only an OSError is turned. A ValueError or any other error is a defect, which is shown with its
-    traceback. So only the access itself belongs in the block.
+    Use it for a block, or as a decorator. Only an OSError is turned into a UsageError. Any other
+    error is a defect, which is shown with its traceback. The block should hold only the access:
+    other code in it could raise an OSError that is a defect.
     """
     try:
         yield
     except OSError as error:
-        place = f": {error.filename}" if error.filename else ""
-        raise UsageError(f"{error.strerror or error}{place}"[:LONGEST_MESSAGE]) from error
+        file = f": {error.filename}" if error.filename else ""
+        raise UsageError(f"{error.strerror or error}{file}"[:LONGEST_MESSAGE]) from error

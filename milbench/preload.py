@@ -1,8 +1,8 @@
-"""Import everything that computes cells, before the first of them.
+"""Import everything that computes cells, before the first cell.
 
-`milbench.processes.host` imports this module once, and each cell is computed by a fork of that
-process. Nothing here may make PyTorch start threads, since the forks would lack them: so no tensor
-here has more than one element.
+`milbench.processes.host` imports this module once. Each cell is then computed by a fork of that
+process, which has all modules already. Nothing in this file may make PyTorch start threads, since a
+fork would lack them. So no tensor in it has more than one element.
 """
 
 import importlib
@@ -21,7 +21,7 @@ SLOW = (
     "sklearn.metrics",
     "platformdirs",
 )
-"""Modules that train, and modules that they import only when a cell needs them."""
+"""Modules that train, and modules that these import only when a cell needs them."""
 
 
 def import_all() -> None:
@@ -30,13 +30,13 @@ def import_all() -> None:
         importlib.import_module(module)
     for registry in registries().values():
         for entry in registry.entries.values():
-            # A plug-in is imported in the processes of its own cells alone.
+            # A plug-in is imported only in the processes of cells that use it.
             if entry.origin == "milbench":
                 importlib.import_module(entry.module)
 
 
 def make_one_step() -> None:
-    """Train one weight for a step and count its operations: PyTorch imports some modules only then."""
+    """Train one weight for a step and count its operations, for which PyTorch imports modules."""
     weight = torch.ones(1, requires_grad=True)
     optimizer = torch.optim.AdamW([weight])
     with FlopCounterMode(display=False):
@@ -49,7 +49,6 @@ def make_one_step() -> None:
 
 import_all()
 make_one_step()
-# The two functions below cache their answers, so that no cell runs git or reads about the processor
-# again.
+# Every cell stores both answers. `code_version` caches its answer, so that no cell has to run git.
 code_version()
 processor()

@@ -1,4 +1,4 @@
-"""Keep the finished cells of a long comparison in the repository, part by part, and lay them out again.
+"""Keep the finished cells of a long comparison in the repository, and restore them from it.
 
 A comparison that takes days is trained in many sittings. After each of them
 
@@ -12,8 +12,8 @@ adds the cells that have been finished since as one archive, reports/NAME/parts/
 goes on from there on another machine. Delete the archives when the report is published; git keeps
 the history.
 
-An archive stays small: it has no weights and no galleries. Of draws of the search it keeps the
-metrics alone, and of compared cells the metrics and the predictions for whole bags.
+An archive stays small, as it has no weights and no galleries. For a draw of the search it has only
+the metrics; for a compared cell it has the metrics and the predictions for whole bags.
 """
 
 import shutil
@@ -36,14 +36,14 @@ LEFT_OUT = shutil.ignore_patterns("weights.safetensors", "gallery.npz", "mlflow.
 
 
 def keep(root: Root, name: str) -> Path | None:
-    """Archive the plan and the cells that no earlier archive has.
+    """Archive the plan and the finished cells that no earlier archive has.
 
-    Return the archive, or None where nothing is new.
+    Return the archive, or None if nothing is new.
     """
     plan = root.plan(name)
-    place = REPORTS / name / "parts"
+    parts = REPORTS / name / "parts"
     kept: set[str] = set()
-    for archive in archives(place):
+    for archive in archives(parts):
         kept |= cells_in(archive)
     new: list[CellFolder] = []
     for cell in plan.cells:
@@ -53,8 +53,8 @@ def keep(root: Root, name: str) -> Path | None:
     if not new:
         return None
 
-    archive = place / f"{next_number(place):03}.tar.gz"
-    # A half written archive would be taken for a whole one.
+    archive = parts / f"{next_number(parts):03}.tar.gz"
+    # Atomically, since a half written archive would be taken for a whole one.
     write_atomically(archive, lambda path: write_archive(path, name, plan, new))
     return archive
 
@@ -78,7 +78,7 @@ def write_archive(path: Path, name: str, plan: Plan, folders: Sequence[CellFolde
 
 
 def restore(root: Root, name: str) -> int:
-    """Lay out the cells of all archives that a root does not have; return how many they are."""
+    """Lay out those cells of all archives that a root lacks. Return how many cells these are."""
     root.make()
     restored = 0
     for archive in archives(REPORTS / name / "parts"):
@@ -95,18 +95,18 @@ def restore(root: Root, name: str) -> int:
 
 
 def without_folders(plan: Plan) -> Plan:
-    """Return a plan without the folders of this machine, which its command may name."""
+    """Return a plan without its command, which may name folders of this machine."""
     return replace(plan, command="")
 
 
-def slim_copy(folder: CellFolder, place: Path) -> CellFolder:
-    """Return a copy of the folder of a cell, without weights and gallery."""
-    copy = shutil.copytree(folder.path, place / folder.id, ignore=LEFT_OUT)
+def slim_copy(folder: CellFolder, parent: Path) -> CellFolder:
+    """Return a copy of the folder of a cell below `parent`, without weights and gallery."""
+    copy = shutil.copytree(folder.path, parent / folder.id, ignore=LEFT_OUT)
     return CellFolder(Path(copy))
 
 
 def judges_single_instances(plan: Plan) -> bool:
-    """Return whether losses are compared by bags of one instance, whose predictions are then needed."""
+    """Return whether losses are compared by bags of one instance, so that a report needs them."""
     metrics = set(plan.spec.compare_by)
     for task in plan.tasks.values():
         metrics.add(task.primary)
@@ -119,7 +119,7 @@ def remove_predictions(folder: CellFolder) -> None:
 
 
 def keep_whole_bags(folder: CellFolder) -> None:
-    """Remove the predictions for bags of one instance from those of a cell."""
+    """Remove the predictions of a cell for bags of one instance, and keep those for whole bags."""
     if not folder.predictions.exists():
         return
     smaller = {}
@@ -132,23 +132,23 @@ def keep_whole_bags(folder: CellFolder) -> None:
 
 
 def is_draw(plan: Plan, cell: str) -> bool:
-    """Return whether a cell is one of the search."""
+    """Return whether a cell belongs to the search of settings."""
     return plan.search is not None and cell in plan.search.draws
 
 
-def archives(place: Path) -> list[Path]:
+def archives(folder: Path) -> list[Path]:
     """Return the archives in a folder in the order in which they were written."""
-    return sorted(place.glob("[0-9]*.tar.gz"), key=number_of)
+    return sorted(folder.glob("[0-9]*.tar.gz"), key=number_of)
 
 
 def number_of(archive: Path) -> int:
-    """Return the number of an archive, which its name says: 7 of 007.tar.gz."""
+    """Return the number in the name of an archive: 7 for 007.tar.gz."""
     return int(archive.name.removesuffix(".tar.gz"))
 
 
-def next_number(place: Path) -> int:
-    """Return a number greater than that of any archive in a folder: some may have been deleted."""
-    numbers = [number_of(archive) for archive in archives(place)]
+def next_number(folder: Path) -> int:
+    """Return the number after the largest number of an archive. Earlier ones may be deleted."""
+    numbers = [number_of(archive) for archive in archives(folder)]
     return max(numbers, default=0) + 1
 
 
@@ -160,7 +160,7 @@ def cells_in(archive: Path) -> set[str]:
 
 
 def cell_of(member: str) -> str:
-    """Return the cell that a member of an archive belongs to, "" for none."""
+    """Return the id of the cell that a member of an archive belongs to, or "" if it has none."""
     match member.split("/"):
         case ["runs", "cells", cell, *_]:
             return cell
@@ -170,16 +170,16 @@ def cell_of(member: str) -> str:
 def main() -> None:
     """Keep or restore the cells of a comparison."""
     match sys.argv[1:]:
-        case ["keep", place, name]:
-            archive = keep(Root(Path(place)), name)
+        case ["keep", root, name]:
+            archive = keep(Root(Path(root)), name)
             if archive is None:
                 print("no new finished cells")
             else:
                 count = len(cells_in(archive))
                 kibibytes = archive.stat().st_size // 1024
                 print(f"{archive}: {count} cells, {kibibytes:,} KiB")
-        case ["restore", place, name]:
-            restored = restore(Root(Path(place)), name)
+        case ["restore", root, name]:
+            restored = restore(Root(Path(root)), name)
             print(f"{restored} cells restored")
         case _:
             sys.exit("usage: python reports/parts.py keep|restore ROOT NAME")

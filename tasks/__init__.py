@@ -1,5 +1,8 @@
-"""The built-in tasks, a file each, found by name through `milbench.contracts.registry`; `_*.py` are what several share.
+"""The built-in tasks, each in a file of its own.
 
-A task may import `milbench.families` and what these may import, and never training, the store or
-reports.
+`milbench.contracts.registry` finds a task by the name of its file. Files whose names begin with an
+underscore hold what several tasks share.
+
+A task may import `milbench.families` and whatever that package may import, but never training, the
+store of results or reports.
 """

@@ -1,4 +1,4 @@
-"""Bags that are sets of images, each of one thing: their batches, and a network for every image."""
+"""Bags that are sets of images, each image of one thing: their batches, and a network for them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,11 @@ from milbench.networks.initialisation import initialise
 
 
 class EveryImage(Network):
-    """A convolutional body for every image (h, w) of a set (B, K, h * w), then its class: logits (B, C+1, K)."""
+    """A network that sees every image of a set by itself: convolutions, then a linear layer.
+
+    The input is (B, K, h * w), with K images of h rows and w columns. The output is logits
+    (B, C+1, K).
+    """
 
     head: nn.Linear
 
@@ -50,9 +54,10 @@ class EveryImage(Network):
 
 @dataclass(frozen=True, slots=True)
 class ChosenBags:
-    """Bags to evaluate on: the numbers of the images of each, and where the bags come from.
+    """Bags to evaluate on: the numbers of the images of each bag, and where the bags come from.
 
-    The origin has no items: they follow from the images, where these are numbered.
+    The origin lacks the items, which tell what bags share. `ImageBatches` adds the images as items,
+    if the images have numbers.
     """
 
     images: Sequence[Tensor]
@@ -60,7 +65,7 @@ class ChosenBags:
 
     @classmethod
     def in_order(cls, images: Sequence[Tensor]) -> Self:
-        """Return bags that are numbered from 0 on."""
+        """Return these bags, numbered from 0 on."""
         return cls(images, Origin(torch.arange(len(images))))
 
     def __len__(self) -> int:
@@ -72,7 +77,7 @@ class ChosenBags:
 
 @dataclass(frozen=True)
 class ImageBatches:
-    """Makes batches of sets of images. Each image shows one of some classes, or background."""
+    """Makes batches of sets of images. Each image shows one class, or background."""
 
     num_classes: int
     single_at_once: int
@@ -81,7 +86,7 @@ class ImageBatches:
     """The number of bags that are scored at once."""
 
     def split(self, images: LabelledImages, single: ChosenBags, bags: ChosenBags) -> EvalSplit:
-        """Return bags of one image, and of several, to evaluate on."""
+        """Return the bags of a split, to evaluate on: those of one image, and those of several."""
         fill = partial(self.evaluated, images)
         single_batches = Lazy.of(single, self.single_at_once, fill)
         bag_batches = Lazy.of(bags, self.bags_at_once, fill)
@@ -95,30 +100,32 @@ class ImageBatches:
             device = images.numbers.device
             index, mask = pad_bags(chosen.images)
             numbers = images.numbers[to_device(index, device)]
-            # A bag that is smaller than others of its batch has no items in the places that are
-            # left.
+            # Where a bag is padded, as it is smaller than others of its batch, it has no item.
             items = numbers.masked_fill(~to_device(mask, device), -1)
             origin = replace(origin, items=items)
         return replace(bags, origin=origin)
 
     def filled(self, images: LabelledImages, bags: Sequence[Tensor]) -> Bags:
-        """Return bags of the images with these numbers as one batch (B, K, h * w), the smaller ones padded."""
+        """Return one batch (B, K, h * w) of bags, given by the numbers of their images.
+
+        Bags that are smaller than the largest are padded and masked.
+        """
         index, mask = pad_bags(bags)
-        drawn = images[index]
+        selected = images[index]
         instance_mask = to_device(mask, images.classes.device)
         background = self.num_classes
-        pixels = drawn.scaled().flatten(2) * instance_mask.unsqueeze(2)
-        position_classes = drawn.classes.masked_fill(~instance_mask, background)
+        pixels = selected.scaled().flatten(2) * instance_mask.unsqueeze(2)
+        position_classes = selected.classes.masked_fill(~instance_mask, background)
         classes = position_classes.masked_fill(position_classes == background, -1)
         labels = label_matrix(classes, self.num_classes)
         truth = Truth(classes, position_classes=position_classes)
-        # Asked of the mask on the host: to ask a device would make the host wait for it.
+        # `mask` is on the CPU. To ask `instance_mask` would wait for the device.
         if bool(mask.all()):
             return Bags(pixels, labels, truth=truth)
         return Bags(pixels, labels, instance_mask, truth)
 
     def most_labels(self, images: LabelledImages, bags: Sequence[Tensor]) -> int:
-        """Return the largest number of classes in a bag."""
+        """Return the largest number of different classes in a bag, background not counted."""
         most = 0
         for bag in bags:
             different = images.classes[bag].unique()

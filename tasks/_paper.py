@@ -1,18 +1,19 @@
 """The protocol of the published runs of X.-L. Li, arXiv:1811.12346, which several tasks share.
 
-A protocol names settings as reports do: `recipe.x`, `task.x` or `loss.x`. A run that differs from
-the published one in any of them is not compared with it. Where several values are listed, a run may
-have any of them.
+A protocol names settings as reports do: `recipe.x`, `task.x` or `loss.x`. A report compares a run
+with a published one only if the run has all of these settings. Where a setting has several values
+in parentheses, the run may have any of them.
 """
 
 from typing import Any
 
 LI_2018 = "X.-L. Li, arXiv:1811.12346, 2018"
 RULE = "by the smallest test error of all epochs, as in the author's program (our reading)"
-"""How the epoch of a published run was chosen."""
+"""How the published runs chose the epoch whose error they state."""
 TWICE_THE_SPREAD = (
     "The margin is twice the printed standard deviation: about where single runs of the source lie."
 )
+"""Why a margin beside a published value is as wide as it is."""
 RECIPE: dict[str, Any] = {
     "recipe.optimizer": "psgd",
     "recipe.weight_decay": 0.0,
@@ -37,5 +38,8 @@ AS_EXACT: dict[str, Any] = {
     "loss.rule": "sum",
     "loss.method": ("auto", "exact"),
 }
-"""Parameters of the loss `exact` in the published runs. All bags of their batches have one size, so that to divide by
-the size of the bag and by the mean size in the batch is the same."""
+"""Parameters of the loss `exact` in the published runs.
+
+All bags of a batch have the same size there, so that dividing by the size of the bag equals
+dividing by the mean size in the batch.
+"""

@@ -29,7 +29,7 @@ CLASSES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
 _EPOCHS = 64
-"""As in the paper."""
+"""The number of epochs of the paper."""
 _AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": _EPOCHS, "recipe.lr": 0.01}
 _NOTE = f"{TWICE_THE_SPREAD} The runs are those that the author's programs list"
 _FIRST_SIX = (
@@ -40,7 +40,7 @@ _FIRST_SIX = (
     Layer(192, 3, padding=1),
     Layer(192, 3, padding=1),
 )
-"""The first layers of the network and of the baseline."""
+"""The first six layers of both the network and the baseline."""
 
 
 def _network(inputs: int, num_classes: int, seed: int) -> Network:
@@ -66,13 +66,16 @@ def _baseline(inputs: int, num_classes: int, seed: int) -> Network:
 
 
 class CIFAR10(OneInstanceImages):
-    """Classify the object of an image, given that its class occurs (set supervision) or occurs alone (cross-entropy).
+    """Classify the object of an image: CIFAR-10, where every bag has one instance.
 
-    X.-L. Li, arXiv:1811.12346, 2018, Section 5.1.2: batches of 32 images, pixels in [0, 1], every
-    training image cropped at random after 4 pixels of padding and flipped with probability 1/2. The
-    paper trains on all 50,000 images (`validation=0`); the default keeps the last 5,000 of them for
-    validation. The images: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images",
-    2009.
+    A loss with set supervision is told that the class of the object occurs; `cross-entropy`
+    presumes in addition that the image holds nothing else.
+
+    The protocol is that of X.-L. Li, arXiv:1811.12346, 2018, Section 5.1.2: batches of 32 images,
+    pixels in [0, 1], every training image cropped at random after 4 pixels of padding and flipped
+    with probability 1/2. The paper trains on all 50,000 images (`validation=0`); by default the
+    last 5,000 of them are kept for validation. The images: A. Krizhevsky, "Learning Multiple Layers
+    of Features from Tiny Images", 2009.
 
     Args:
         validation: the number of training images that are kept for validation.
@@ -108,7 +111,10 @@ class CIFAR10(OneInstanceImages):
             data="rotated ",
             values=(0.0834, 0.0868, 0.0812),
             margin=0.008,
-            note=f"{_NOTE}; only this baseline was trained on images that are rotated by up to 10 degrees as well",
+            note=(
+                f"{_NOTE}; only this baseline was trained on images "
+                "that are rotated by up to 10 degrees as well"
+            ),
         ),
     )
 
@@ -122,7 +128,7 @@ class CIFAR10(OneInstanceImages):
         return Recipe(lr=1e-3, epochs=_EPOCHS, evaluate_every=8)
 
     def augmented(self, pixels: Tensor, rng: torch.Generator) -> Tensor:
-        """Return windows of the padded images (B, 3, 32, 32), at random places and mirrored with probability 1/2."""
+        """Return crops (B, 3, 32, 32) of the padded images, at random, half of them mirrored."""
         count = len(pixels)
         device = pixels.device
         corners = torch.randint(2 * PADDING + 1, (2, count, 1), generator=rng)
@@ -134,7 +140,7 @@ class CIFAR10(OneInstanceImages):
         rows = tops + forwards
         columns = lefts + torch.where(mirrored.bool(), backwards, forwards)
         padded = F.pad(pixels, (PADDING, PADDING, PADDING, PADDING))
-        # Indexed with the channels last, which gives all channels of every chosen pixel.
+        # The channels come last here, so that an index of a pixel gives all of its channels.
         image = torch.arange(count, device=device).view(-1, 1, 1)
         windows = padded.movedim(1, 3)[image, rows.unsqueeze(2), columns.unsqueeze(1)]
         return windows.movedim(3, 1)

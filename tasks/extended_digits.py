@@ -1,4 +1,4 @@
-"""The protocol of extended MNIST on digits of 8x8 pixels that come with scikit-learn, without a download."""
+"""Extended MNIST with the digits of 8x8 pixels that come with scikit-learn: no download needed."""
 
 import hashlib
 import math
@@ -30,11 +30,14 @@ SPLIT_SEED = 181112346
 TRAINING_IMAGES = 1258
 VALIDATION_IMAGES = 179
 TEST_IMAGES = 360
-"""Results are comparable only for these numbers of images and this seed."""
+"""Results are comparable only with these numbers of images and the seed above."""
 
 
 def _network(inputs: int, num_classes: int, seed: int) -> Network:
-    """Make five 3x3 convolutions: 8 pixels give 2 positions, 20 give 8; each position depends on 17x17 pixels."""
+    """Make five 3x3 convolutions: 8 pixels give 2 positions, 20 give 8.
+
+    Each position depends on 17x17 pixels.
+    """
     layers = (
         Layer(32, 3, padding=1),
         Layer(32, 3, stride=2, padding=1),
@@ -46,25 +49,26 @@ def _network(inputs: int, num_classes: int, seed: int) -> Network:
 
 
 class ExtendedDigits(NestedDigits):
-    """Find which digits are nested on a canvas of two to three times their size, given the set of their classes.
+    """Find which digits are on a canvas of two to three times their size, given their label set.
 
-    The 1,797 digits of the UCI data set "Optical Recognition of Handwritten Digits" (Alpaydin and
-    Kaynak, 1998; its test part, as in scikit-learn), split by image and stratified by class. Height
-    and width of a canvas are uniform on 16..24, two to three sides of a digit as in the paper.
+    The 1,797 digits are the test part of the UCI data set "Optical Recognition of Handwritten
+    Digits" (Alpaydin and Kaynak, 1998), as scikit-learn has it, split by image and stratified by
+    class. Height and width of a canvas are uniform on 16..24 pixels: two to three sides of a digit,
+    as in X.-L. Li, arXiv:1811.12346, 2018, Section 5.2. Digits may overlap.
 
     Args:
         digits_per_bag: the number of digits on a canvas.
-        split: `seed`: every seed has another split into 1,258 digits to train on, 179 to validate
-            and 360 to test, the same for every loss, so that the choice of the few test digits is
-            part of the spread between seeds. Intervals are corrected for the digits that these
-            splits share, and hold for other digits of the source. `fixed`: one split for all seeds;
+        split: `seed`: every seed splits the digits anew, into 1,258 to train on, 179 to validate
+            and 360 to test, the same for every loss. So the choice of the few test digits is part
+            of the spread between seeds. Intervals are corrected for the digits that these splits
+            share, and hold for other digits of the source. `fixed`: one split for all seeds;
             differences then hold for these test digits alone.
-        bags_per_epoch: the number of training canvases of an epoch. None: as many as use every
-            training digit once, so that more digits a canvas are fewer steps; comparisons of
-            numbers of digits set it.
-        canvas: `fixed`: the sides above for any number of digits, which overlap the more, the more
-            there are. `proportional`: the area is proportional to the number of digits, and that of
-            `fixed` for two of them.
+        bags_per_epoch: the number of training canvases of an epoch. None means as many as use every
+            training digit once. An epoch then has fewer steps, the more digits a canvas has; set
+            this parameter to compare numbers of digits.
+        canvas: `fixed`: the sides are as above for any number of digits, so that more digits
+            overlap more. `proportional`: the area is proportional to the number of digits, and the
+            same as `fixed` for two digits.
         batch_bags: the number of canvases in a training batch.
     """
 
@@ -94,11 +98,11 @@ class ExtendedDigits(NestedDigits):
         self.split = split
 
     def recipe(self) -> Recipe:
-        # The best on validation bags for all losses together.
+        # The best learning rate on validation bags, for all losses together.
         return Recipe(lr=6e-3, epochs=60, evaluate_every=10, precision="float32")
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        # To import scikit-learn takes a second, and a plan needs only its version and its file.
+        # A plan needs only the version and the file of scikit-learn, whose import takes a second.
         sklearn = metadata.distribution("scikit-learn")
         file = Path(str(sklearn.locate_file("sklearn/datasets/data/digits.csv.gz")))
         key = f"{self.name} {self.split} scikit-learn {sklearn.version}"
@@ -156,10 +160,10 @@ class ExtendedDigits(NestedDigits):
         )
 
 
-# Every cell of a process needs them.
+# Cached, since every cell of a process needs the digits.
 @cache
 def _all_digits() -> LabelledImages:
-    """Return the digits in scikit-learn's order; pixels count from 0 to 16."""
+    """Return all digits, in scikit-learn's order, with pixels from 0 to 16."""
     from sklearn.datasets import load_digits
 
     bundle = load_digits()

@@ -22,16 +22,16 @@ _AS_PUBLISHED = {
     "task.data": "mnist",
 }
 _AS_CODED = {**_AS_PUBLISHED, "loss.normalization": "batch"}
-"""The normalisation of max-pooling in the author's program."""
+"""As in the author's program, where max-pooling normalises over the batch."""
 
 
 class ExtendedMNIST(NestedDigits):
-    """Find which MNIST digits are nested on a canvas, given the set of their classes; tested on MNIST's test images.
+    """Find which MNIST digits are on a canvas, given their label set.
 
-    X.-L. Li, arXiv:1811.12346, 2018, Section 5.2 and Supplementary Material A: batches of 32 bags
-    of two digits, height and width of the canvas uniform on 56..84 once a batch, pixels in [0, 1].
-    The paper trains on all 60,000 images (`validation=0`); the default keeps the last 5,000 of them
-    for validation.
+    The protocol is that of X.-L. Li, arXiv:1811.12346, 2018, Section 5.2 and Supplementary Material
+    A: batches of 32 canvases of two digits, pixels in [0, 1], and height and width of the canvases
+    of a batch uniform on 56..84 pixels. The paper trains on all 60,000 images (`validation=0`); by
+    default the last 5,000 of them are kept for validation. Test canvases have MNIST's test images.
 
     Args:
         digits_per_bag: the number of digits on a canvas.
@@ -80,10 +80,12 @@ class ExtendedMNIST(NestedDigits):
             protocol=_AS_CODED,
             values=(0.089, 0.054, 0.084, 0.071, 0.101, 0.081),
             margin=0.032,
-            note="Mean and standard deviation are computed from the six runs. The margin is twice the latter, about "
-            "where single runs lie. The protocol is taken to be that of the author's program, to which the paper "
-            "refers for details; its text gives these figures for normalisation over the bag. With normalization=batch "
-            "a bag competes with its whole batch: on 8 bags that is another objective than on 32",
+            note="Mean and standard deviation are computed from the six runs. "
+            "The margin is twice the latter, about where single runs lie. "
+            "The protocol is taken to be that of the author's program, to which the paper "
+            "refers for details; its text gives these figures for normalisation over the bag. "
+            "With normalization=batch a bag competes with its whole batch: "
+            "on 8 bags that is another objective than on 32",
         ),
     )
 

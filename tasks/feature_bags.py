@@ -1,4 +1,7 @@
-"""Your own bags of feature vectors: a table with a row an instance, or a row a bag and a file of features."""
+"""A task for bags of feature vectors of your own, which a table describes.
+
+The table has a row for each instance; or it has a row for each bag, and each bag has a file.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,30 +42,32 @@ from milbench.networks.instance import InstanceMLP
 from milbench.networks.standardise import StandardiseFeatures
 
 _EVAL_BATCH = 64
-"""The most bags of a batch to evaluate on."""
+"""The largest number of bags in a batch to evaluate on."""
 _GALLERY = 8
-"""The most bags of a gallery."""
+"""The largest number of bags in a gallery."""
 _GALLERY_VALUES = 1 << 24
-"""The most values of features in all bags of a gallery, 64 MB; one bag alone may have more."""
+"""The largest number of values in the bags of a gallery, 64 MB. One bag alone may have more."""
 
 
 class FeatureBags(TableBags):
-    """Find which classes occur in your own bags of feature vectors, given the label sets of training bags.
+    """Find which classes occur in bags of feature vectors of your own, given label sets.
 
-    The table is a file .csv, .tsv or .parquet. It has a row an instance with the columns `bag`,
-    `labels` (classes with ";" between them, empty for none, the same in all rows of a bag) and
-    features; or a row a bag and a file of its features (instances by features: .npy, .npz, .h5,
-    .safetensors, or .pt with tensors). Instances are packed once into a cache beside the table and
-    mapped, or mapped where they lie if all files are .npy. Where it has them, these columns are
-    used: `instance_label` (a class, empty for background), to evaluate on and never to train on;
-    `group` (such as a patient), whose bags stay together in a split; `split` (train, validation,
-    test). Features are standardised with the mean and the standard deviation of the training
-    instances.
+    The table is a file .csv, .tsv or .parquet, in one of two forms. It has a row for each instance,
+    with the columns `bag`, `labels` (classes with ";" between them, empty for none, the same in all
+    rows of a bag) and the features. Or it has a row for each bag, and the features of each bag are
+    in a file of their own (an array of instances by features: .npy, .npz, .h5, .safetensors, or .pt
+    with tensors).
 
-    Without a column `split` a seed draws a split, stratified by label set, the same for every loss;
-    or bags are in `folds`, and seed s tests on fold s % folds of repetition s // folds. Where no
-    bags are held out for validation, the threshold of a loss's label sets is fitted on training
-    bags.
+    Three more columns are used if the table has them: `instance_label` (a class, empty for
+    background), to evaluate on and never to train on; `group` (such as a patient), whose bags stay
+    in one part of a split; `split` (train, validation, test). Without a column `split`, the seed
+    splits the bags, stratified by label set, the same for every loss. With `folds`, seed s tests on
+    fold s % folds of repetition s // folds. If no bags are held out for validation, the threshold
+    by which label sets are predicted is chosen on training bags.
+
+    Features are standardised with the mean and the standard deviation of the training instances.
+    Instances are packed once into a cache beside the table, from which they are mapped into memory.
+    If all files are .npy, they are mapped without a cache.
 
     Its parameters are described with `milbench.data.table_options.FeatureOptions` and the classes
     that it extends.
@@ -91,19 +96,23 @@ class FeatureBags(TableBags):
         most_classes = int(self.own_bags(data_dir).labels.sum(axis=1).max())
         if instances < most_classes:
             raise UsageError(
-                f"{self.name}: task.instances={instances} are fewer than the {most_classes} classes of a bag"
+                f"{self.name}: task.instances={instances} are fewer "
+                f"than the {most_classes} classes of a bag"
             )
         return (
             f"{caption}; {instances:,} instances of a bag a step, label sets hold for the whole bag"
         )
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW, with settings between those that were tried; the spec `classic` says on what bags."""
+        """Return a one-cycle schedule with AdamW.
+
+        Its settings lie between those that were tried; the spec `classic` says on which bags.
+        """
         return Recipe(lr=1e-3, weight_decay=1.0, epochs=40, evaluate_every=40, precision="float32")
 
     def format_from(self, memory: Mapping[str, Any]) -> "FeatureFormat":
         inputs = int(memory["inputs"])
-        # The weights of the network replace these numbers.
+        # Placeholders: a saved network brings its own mean and standard deviation.
         standardise = partial(StandardiseFeatures, torch.zeros(inputs), torch.ones(inputs))
         feature_names = tuple(str(name) for name in memory["features"])
         return FeatureFormat(
@@ -126,7 +135,7 @@ class FeatureBags(TableBags):
         bag_format = _format_of(table, split.train)
         sizes = bags.sizes_in_training(split.train)
         mean_size = max(1, round(float(sizes.mean())))
-        # So many bags fit into a batch, all padded to the size of the largest one.
+        # How many bags fit into a batch if all are padded to the size of the largest one.
         fitting = self.options.batch_instances // int(sizes.max())
         batch_bags = max(1, min(self.options.batch_bags, fitting))
 
@@ -166,7 +175,7 @@ class FeatureBags(TableBags):
         bag_format: BagFormat,
         network: Network,  # noqa: ARG002
     ) -> Iterator[NamedBags]:
-        # `format_from` and `load` of this task make no other format.
+        # For mypy: `format_from` and `load` of this task always make such a format.
         assert isinstance(bag_format, FeatureFormat)  # noqa: S101
         file_of_bag = new_bags(paths, self.options, bag_format.feature_names)
         all_names = list(file_of_bag)
@@ -175,7 +184,7 @@ class FeatureBags(TableBags):
             names = [all_names[number] for number in numbers]
             features = [finite_features(name, file_of_bag[name]) for name in names]
             instances, mask = pad_bags(features)
-            # Nothing is known of their classes.
+            # A batch must have labels. Those of new bags are unknown, and nobody reads them.
             labels = torch.zeros(len(names), bag_format.num_classes, dtype=torch.bool)
             bags = Bags(instances, labels, None if bool(mask.all()) else mask)
             places = {"instance": torch.arange(mask.shape[1]).expand(mask.shape)}
@@ -185,7 +194,7 @@ class FeatureBags(TableBags):
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureFormat(TableFormat):
-    """The format of bags of feature vectors, whose features have names."""
+    """The format of bags of feature vectors, with the names of the features."""
 
     feature_names: tuple[str, ...]
 
@@ -196,7 +205,10 @@ class FeatureFormat(TableFormat):
 
 
 def _format_of(table: OwnBags, trained: NDArray[np.int64]) -> FeatureFormat:
-    """Return the format of the bags of a table; features are standardised as those that are trained on need it."""
+    """Return the format of the bags of a table.
+
+    Features are standardised by the mean and standard deviation of the bags in `trained`.
+    """
     means, spreads = table.store.standard(trained)
     standardise = partial(StandardiseFeatures, torch.from_numpy(means), torch.from_numpy(spreads))
     return FeatureFormat(
@@ -208,7 +220,7 @@ def _format_of(table: OwnBags, trained: NDArray[np.int64]) -> FeatureFormat:
 
 
 def _coordinates(files: Sequence[BagFile]) -> dict[str, Tensor]:
-    """Return x and y (B, K) of the instances of bags; {} where a file has no coordinates."""
+    """Return x and y (B, K) of the instances of bags, or {} if any file has no coordinates."""
     have_coordinates = all(COORDINATES in file.named for file in files)
     if not have_coordinates:
         return {}
@@ -224,12 +236,12 @@ class FeatureProblem(FixedBags):
     split: BagSplit
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of a loss, and beside them those of a simple baseline on the same bags."""
+        """Return the metrics of a loss, with those of a simple baseline on the same bags."""
         evaluation = super().evaluate(score)
         if evaluation.predictions is None:
             return evaluation
-        # These metrics depend on the bags alone, and not on the network: they are kept beside its
-        # predictions.
+        # The metrics of the baseline do not depend on the network. They are stored with its
+        # predictions, so that metrics that are computed again include them.
         known = {**evaluation.predictions.known, **self._baseline}
         return replace(
             evaluation,
@@ -239,13 +251,16 @@ class FeatureProblem(FixedBags):
 
     @cached_property
     def _baseline(self) -> dict[str, float]:
-        """The metrics of pooled features with extra trees; none without test bags, or with too many to train on."""
+        """The metrics of extra trees (a tree ensemble) on pooled features of each bag.
+
+        {} if there are no test bags, or too many training bags to train trees on in little time.
+        """
         split = self.split
         if not len(split.test) or len(split.train) > MOST_BAGS:
             return {}
         numbers_of_part = {str(part): numbers for part, numbers in split.evaluated.items()}
         if "validation" not in numbers_of_part:
-            # As for a loss, the threshold is then chosen on training bags.
+            # Without validation bags the threshold is chosen on training bags, as for a loss.
             numbers_of_part["calibration"] = split.train
         evaluated = {}
         for part, numbers in numbers_of_part.items():
@@ -253,20 +268,20 @@ class FeatureProblem(FixedBags):
         return baseline_metrics(self.bags.pooled(split.train), evaluated, self.seed)
 
     def gallery(self) -> Bags:
-        """Return some bags with different label sets, of which a gallery keeps as many as it has room for."""
+        """Return some bags with different label sets, as many as a gallery has room for."""
         numbers = self.split.test if "test" in self.splits else self.split.train
         shown = differing(self.bags.labels[numbers], _GALLERY)
         return self.bags.to_show(numbers[shown.numpy()])
 
 
 def _limited(numbers: NDArray[np.int64], limit: int | None) -> NDArray[np.int64]:
-    """Return the numbers of as many bags as may be evaluated on."""
+    """Return the numbers of at most `limit` of the bags, in their order; None: of all."""
     if limit is None:
         return numbers
-    # They are drawn, since the first batches would have the smallest bags alone.
+    # A random sample: batches are ordered by size, so that the first would have only small bags.
     rng = generator(FeatureBags.name, "limited", len(numbers))
-    drawn = torch.randperm(len(numbers), generator=rng)[:limit]
-    return np.asarray(numbers[drawn.sort().values.numpy()])
+    sample = torch.randperm(len(numbers), generator=rng)[:limit]
+    return np.asarray(numbers[sample.sort().values.numpy()])
 
 
 class TableFeatures:
@@ -281,7 +296,7 @@ class TableFeatures:
         self._background = len(table.class_names)
 
     def sizes_in_training(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many instances of each bag a training step takes, (B,)."""
+        """Return (B,), how many instances of each bag a training step takes."""
         sizes: NDArray[np.int64] = self._table.store.sizes[numbers]
         most = self._options.instances
         if not most:
@@ -289,21 +304,24 @@ class TableFeatures:
         return np.minimum(sizes, most)
 
     def to_train(self, numbers: NDArray[np.int64], rng: torch.Generator) -> Bags:
-        """Return bags without truth, with as many of their instances as training takes, drawn by `rng`."""
+        """Return bags to train on, without truth.
+
+        Of a bag larger than the option `instances`, `rng` chooses which instances are taken.
+        """
         samples = [self._sample(size, rng) for size in self._table.store.sizes[numbers].tolist()]
         return self._filled(numbers, self.sizes_in_training(numbers), samples)
 
     def _sample(self, size: int, rng: torch.Generator) -> NDArray[np.int64] | None:
-        """Return the instances of a bag of some size that a training step takes, ascending; None: all."""
+        """Return which instances of a bag a training step takes, ascending; None: all of them."""
         most = self._options.instances
         if not most or size <= most:
             return None
-        drawn = torch.randperm(size, generator=rng)[:most]
-        ascending: NDArray[np.int64] = drawn.sort().values.numpy()
+        sample = torch.randperm(size, generator=rng)[:most]
+        ascending: NDArray[np.int64] = sample.sort().values.numpy()
         return ascending
 
     def whole(self, numbers: NDArray[np.int64]) -> Bags:
-        """Return bags with all of their instances, what is known of these, and their origin."""
+        """Return bags with all of their instances, their origin, and the truth if it is known."""
         sizes = self._table.store.sizes[numbers]
         bags = self._filled(numbers, sizes, [None] * len(numbers))
         bags = replace(bags, origin=self._origins.of(numbers).to(self._device))
@@ -322,10 +340,14 @@ class TableFeatures:
         return Lazy(numbers_of_batches, self.whole)
 
     def to_show(self, numbers: NDArray[np.int64]) -> Bags:
-        """Return the first of some bags with their coordinates: as many as a gallery has room for, one at least."""
+        """Return bags for a gallery, with their coordinates if these are known.
+
+        They are the first of the bags with these numbers: as many as a gallery has room for, and at
+        least one.
+        """
         store = self._table.store
         sizes = store.sizes[numbers]
-        # How many values the first 1, 2, ... bags have, all padded to the size of the largest one.
+        # How many values the first 1, 2, ... bags have, if all are padded to the largest of them.
         counts = np.arange(1, len(sizes) + 1)
         largest = np.maximum.accumulate(sizes)
         padded = counts * largest * store.width
@@ -338,12 +360,12 @@ class TableFeatures:
         return replace(bags, coords=coords.to(self._device))
 
     def pooled(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return pooled features and label sets of bags."""
+        """Return the features of each bag, pooled over its instances, and its label set."""
         rows = [pool(self._table.store.single(bag)) for bag in numbers.tolist()]
         return np.stack(rows), self._table.labels[numbers]
 
     def single_instances(self, numbers: NDArray[np.int64]) -> Sequence[Bags]:
-        """Return the instances of known class, background left out, as bags of one instance."""
+        """Return batches of bags of one instance: all instances of known class but background."""
         store = self._table.store
         classes = self._table.instance_classes
         packed = store.packed
@@ -354,9 +376,8 @@ class TableFeatures:
         rows = rows[classes[rows] < self._background]
 
         def as_bags(rows: NDArray[np.int64]) -> Bags:
-            instances = torch.from_numpy(to_single_precision(packed[rows], store.dtype)).unsqueeze(
-                1
-            )
+            features = to_single_precision(packed[rows], store.dtype)
+            instances = torch.from_numpy(features).unsqueeze(1)
             classes_of_rows = torch.from_numpy(classes[rows])
             labels = torch.nn.functional.one_hot(classes_of_rows, self._background).bool()
             return Bags(instances, labels, origin=self._origin_of_rows(rows)).to(self._device)
@@ -364,7 +385,7 @@ class TableFeatures:
         return Lazy.of(rows, self._options.batch_instances, as_bags)
 
     def _origin_of_rows(self, rows: NDArray[np.int64]) -> Origin:
-        """Return the origin of instances as bags of one: their numbers, and what belongs together."""
+        """Return the origin of bags of one instance: the instance, and the group of its bag."""
         bag_of_row = np.searchsorted(self._table.store.offsets, rows, side="right") - 1
         origin = self._origins.of(bag_of_row)
         # Bags of one group belong together; without groups, the instances of one bag do.
@@ -376,7 +397,7 @@ class TableFeatures:
         offsets = self._table.store.offsets
         rows = []
         for bag in numbers:
-            # A copy, since torch takes no array that cannot be written to.
+            # A copy, since torch warns of arrays that cannot be written to.
             of_bag = np.array(values[offsets[bag] : offsets[bag + 1]])
             rows.append(torch.from_numpy(of_bag))
         return rows
@@ -387,9 +408,12 @@ class TableFeatures:
         sizes: NDArray[np.int64],
         samples: Sequence[NDArray[np.int64] | None],
     ) -> Bags:
-        """Return bags of some sizes (B,) without truth, the smaller ones masked.
+        """Return one batch of bags, without truth, padded to the size of the largest.
 
-        Each bag has the instances of its sample; None: all.
+        Args:
+            numbers: (B,), of the bags.
+            sizes: (B,), how many instances each bag gets.
+            samples: which instances each bag gets; None: all of them.
         """
         store = self._table.store
         instances = torch.empty(len(numbers), int(sizes.max()), store.width)

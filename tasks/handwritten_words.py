@@ -1,4 +1,4 @@
-"""Which letters a handwritten word has: a bag is a word, cut into letters, or letters drawn anew."""
+"""Which letters a handwritten word has: a bag is a word cut into letters, or a mix of letters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,15 +37,18 @@ from ._image_sets import ChosenBags, EveryImage, ImageBatches
 DATA_SET = "ocr-letters"
 SMALLEST_DRAWN_BAG = 4
 LARGEST_DRAWN_BAG = 9
-"""The number of letters in a drawn bag is uniform between these two."""
+"""With `bags=drawn` the number of letters in a bag is uniform between these two."""
 POSITIONS_PER_LETTER = 2
-"""Positions of `WordNetwork`, each of which has half of the columns of a letter."""
+"""How many positions `WordNetwork` has for a letter. Each covers half of the letter's columns."""
 TRIES = 1000
-"""How many random orders of the different words are tried, to deal them to folds."""
+"""How many random orders of the different words are tried, to deal the words to folds."""
 
 
 class LetterNetwork(EveryImage):
-    """Two convolutions and a hidden layer for every letter of a set (B, K, 128), then its class: logits (B, C+1, K)."""
+    """Two convolutions and a hidden layer for every letter by itself.
+
+    The input is (B, K, 128), and the output logits (B, C+1, K).
+    """
 
     def __init__(self, inputs: int, num_classes: int, seed: int) -> None:  # noqa: ARG002
         # Pooling halves rows and columns twice.
@@ -66,10 +69,10 @@ class LetterNetwork(EveryImage):
 
 
 class WordNetwork(Network):
-    """Convolutions along a whole word, its letters side by side: two positions a letter, (B, C+1, 2 K).
+    """Convolutions along a whole word, with its letters side by side.
 
-    A letter that stands twice can then have a blank between, without which `ctc` does not tell it
-    from one.
+    The output is logits (B, C+1, 2 K), at two positions a letter. The loss `ctc` needs the second
+    one: it tells a double letter from a single one only by a blank between the two.
     """
 
     sees_mask: ClassVar[bool] = True
@@ -81,15 +84,15 @@ class WordNetwork(Network):
 
     @property
     def head(self) -> nn.Conv1d:  # type: ignore[override]
-        """The last layer."""
+        """The last layer, which gives the logits."""
         return self.columns.head
 
     def forward(self, instances: Tensor, mask: Tensor | None = None) -> Tensor:
         letters = instances.unflatten(2, (ROWS, COLUMNS))
-        # A row of a word is that row of each of its letters, one after the other.
+        # A row of a word joins this row of all its letters.
         word = letters.transpose(1, 2).flatten(2)
         if mask is not None:
-            # `mask_of` has made the mask one of positions.
+            # The mask comes from `mask_of`, with two positions a letter.
             column_mask = mask.repeat_interleave(COLUMNS // POSITIONS_PER_LETTER, dim=1)
             word = word.masked_fill(~column_mask.unsqueeze(1), PADDING)
         logits: Tensor = self.columns(word)
@@ -102,29 +105,30 @@ class WordNetwork(Network):
 
 
 class HandwrittenWords(Task):
-    """Find which of 26 letters a handwritten word has, given the set of them; real words of many writers.
+    """Find which of 26 letters a handwritten word has, given the set of them.
 
-    The letters of R. Kassel's words (MIT, 1995) as B. Taskar, C. Guestrin and D. Koller published
-    them ("Max-Margin Markov Networks", NIPS 2003): 6,877 words of 3 to 14 letters without their
-    first one, each letter an image of 16x8 pixels, black or white, in their order; there is no
-    background. The ten folds are the official ones: seed s tests on fold s % 10, validates on the
-    next one, the first after the last, and trains on the others. Single letters are evaluated as
-    well.
+    The letters are from words of many writers, collected by R. Kassel (MIT, 1995), as B. Taskar, C.
+    Guestrin and D. Koller published them ("Max-Margin Markov Networks", NIPS 2003): 6,877 words of
+    3 to 14 letters, without their first letter. Each letter is an image of 16x8 pixels, black or
+    white. The letters of a bag are in the order of the word; there is no background. The ten folds
+    are the official ones: seed s tests on fold s % 10, validates on the next fold (after the last
+    fold comes the first), and trains on the others. Single letters are evaluated as well.
 
-    There are only 55 different words, all of them in every official fold. A few letters of a bag
-    give away the others, and a network that sees the whole bag can learn the 55 label sets by
+    There are only 55 different words, all of them in every official fold. So a few letters of a
+    word give away the others, and a network that sees the whole bag can learn the 55 label sets by
     heart. With `bags=unseen` this does not help it.
 
     Args:
-        bags: `words`: as they were written.
-            `drawn`: the letters of each fold are drawn anew into as many bags as it has words, of 4
-            to 9 letters, every letter once before any again, the same bags for all seeds. Letters
-            then occur as often as in words, and say next to nothing about each other.
-            `unseen`: words as they were written, but each of the 55 is in one of ten folds only,
-            whoever wrote it. A fold has 5 or 6 words and is the same for all seeds. So no test word
-            occurs in training or validation, and no validation word in training. Every letter of a
-            test word occurs in training words: `j` is in only two words, `q` and `x` are in three,
-            and the folds are dealt so that this holds for all ten.
+        bags: what a bag is. `words`: a word as it was written.
+            `drawn`: the letters of each fold are mixed into as many bags as the fold has words,
+            each of 4 to 9 letters. Every letter is used once before any is used again, and the bags
+            are the same for all seeds. Letters then occur as often as in words, and say next to
+            nothing about each other.
+            `unseen`: a word as it was written, but each of the 55 different words is in one of ten
+            folds only, whoever wrote it. A fold has 5 or 6 different words and is the same for all
+            seeds. So no test word occurs in training or validation, and no validation word in
+            training. Every letter of a test word occurs in training words: `j` is in only two
+            words, `q` and `x` are in three, and the folds are dealt so that this holds for all ten.
         any_data: accept other letters in such a file; the results are then named non-canonical.
     """
 
@@ -164,7 +168,7 @@ class HandwrittenWords(Task):
         return Folds(FOLDS, repeats=None)
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
-        # One fold is tested on, another one is validated on.
+        # One fold is for tests, and another for validation.
         trained_folds = FOLDS - 2
         return 1 / trained_folds
 
@@ -184,7 +188,7 @@ class HandwrittenWords(Task):
         batches = ImageBatches(self.format.num_classes, single_at_once=1000, bags_at_once=250)
         evaluated = on_device
         if self.bags == "drawn":
-            # A drawn letter may be in several bags. Its number shows which bags share it.
+            # A letter may be in several of these bags. Its number shows which bags share it.
             evaluated = on_device.numbered()
         splits = {}
         for part, numbers in split.evaluated.items():
@@ -220,23 +224,23 @@ class HandwrittenWords(Task):
         return LetterBags(list(words), folds, torch.from_numpy(number_of_word))
 
     def recipe(self) -> Recipe:
-        # The learning rate is the best of three on validation bags.
+        # The learning rate was the best of three on validation bags.
         return Recipe(lr=1e-2, epochs=20, evaluate_every=10, precision="float32")
 
 
 @dataclass(frozen=True)
 class LetterBags:
-    """All bags of the data set."""
+    """All bags of the data set, of all folds."""
 
     letters: list[Tensor]
     """The numbers of the letters of each bag."""
     folds: NDArray[np.int64]
     """The fold of each bag."""
     groups: Tensor | None
-    """The group of each bag: words that are spelled alike are one. None: bags have no groups."""
+    """The group of each bag: words with the same spelling are one group. None: no groups."""
 
     def chosen(self, numbers: Tensor) -> ChosenBags:
-        """Return the bags with some numbers (B,), to evaluate on."""
+        """Return the bags with these numbers (B,), to evaluate on."""
         letters = [self.letters[number] for number in numbers.tolist()]
         if self.groups is None:
             return ChosenBags(letters, Origin(numbers))
@@ -258,7 +262,7 @@ def _folds_of_words(letters: Letters) -> NDArray[np.int64]:
 
 
 def draw_bags(letters: Letters, revision: int) -> LetterBags:
-    """Return letters drawn anew into bags, as many of each fold as it has words."""
+    """Return bags of mixed letters, for each fold as many bags as it has words."""
     folds_of_letters = torch.from_numpy(letters.folds)
     words_in_fold = np.bincount(_folds_of_words(letters), minlength=FOLDS)
     bags: list[Tensor] = []
@@ -273,7 +277,10 @@ def draw_bags(letters: Letters, revision: int) -> LetterBags:
 
 
 def single_letters(bags: ChosenBags, limit: int | None) -> ChosenBags:
-    """Return the first `limit` letters of bags as bags of one, each in the group of its bag."""
+    """Return the first `limit` letters of bags as bags of one letter.
+
+    Each has the group of the bag that it comes from.
+    """
     letters: list[Tensor] = []
     for bag in bags.images:
         letters += bag.split(1)
@@ -286,7 +293,7 @@ def single_letters(bags: ChosenBags, limit: int | None) -> ChosenBags:
 
 
 def different_words(letters: Letters) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the different words, sorted, and the number of each word (W,) among them."""
+    """Return the different words, sorted, and (W,), which of them each word of the file is."""
     text = "".join(ascii_lowercase[letter] for letter in letters.classes)
     ends = letters.sizes.cumsum()
     starts = ends - letters.sizes
@@ -296,11 +303,12 @@ def different_words(letters: Letters) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def deal_words(words: list[str]) -> NDArray[np.int64]:
-    """Return the fold of each of some different words, the same for all seeds.
+    """Return the fold of each different word, the same for all seeds.
 
-    Random orders are tried until every letter of a fold occurs in the words that are trained on
-    when the fold is tested on. If none does this, the order that lacks the fewest letters is taken.
-    Raises UsageError where there are fewer words than folds.
+    Random orders of the words are tried until, for each fold, the training words have every letter
+    of the test words. If no order gives this, the order that lacks the fewest letters is taken.
+
+    Raises UsageError if there are fewer words than folds.
     """
     if len(words) < FOLDS:
         raise UsageError(
@@ -309,13 +317,13 @@ def deal_words(words: list[str]) -> NDArray[np.int64]:
         )
     rng = generator("handwritten-words", "unseen")
     # Dealt like cards: the first word of an order to fold 0, the next one to fold 1, and so on.
-    fold_of_place = np.arange(len(words)) % FOLDS
-    best = fold_of_place
+    fold_of_rank = np.arange(len(words)) % FOLDS
+    best = fold_of_rank
     fewest_unknown: int | None = None
     for _ in range(TRIES):
         order = torch.randperm(len(words), generator=rng).numpy()
         folds = np.empty(len(words), np.int64)
-        folds[order] = fold_of_place
+        folds[order] = fold_of_rank
         unknown = count_unknown_letters(words, folds)
         if fewest_unknown is None or unknown < fewest_unknown:
             fewest_unknown = unknown
@@ -326,9 +334,11 @@ def deal_words(words: list[str]) -> NDArray[np.int64]:
 
 
 def count_unknown_letters(words: list[str], folds: NDArray[np.int64]) -> int:
-    """Return how many letters of test words no training word has, over all folds.
+    """Return how many letters of test words no training word has, summed over all folds.
 
-    `folds` has the fold of each word.
+    Args:
+        words: the different words.
+        folds: the fold of each word.
     """
     letters_of_fold = [set[str]() for _ in range(FOLDS)]
     for word, fold in zip(words, folds.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Your own images, in a table and a folder: each is a bag whose instances are what it shows."""
+"""A task for images of your own, listed in a table: each image is a bag of the things it shows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,20 +28,21 @@ from milbench.networks.standardise import StandardiseImages
 
 WHITE = ImageTask.white
 _EVAL_BATCH = 64
+"""The number of images in a batch to evaluate on."""
 
 
 class ImageBags(ImageTask, TableBags):
     """Find which classes occur in your own images, given the label sets of training images.
 
-    The table is a file .csv, .tsv or .parquet with a row an image and the columns `image` (its
-    path, from the folder of the table) and, as in `feature-bags`, `labels` and perhaps `group` and
-    `split`. A column `boxes` (JSON, [[class, left, top, right, bottom], ...] in pixels of the
-    upright image, a box of every class of the labels, or empty where they are not known) is
-    evaluated on and never trained on; `boxes` names its other forms. With `rows="boxes"` the table
-    has a row a box instead.
+    The table is a file .csv, .tsv or .parquet with a row for each image. It has the columns `image`
+    (its path, relative to the folder of the table) and `labels`, and may have `group` and `split`,
+    as in `feature-bags`. A column `boxes`, if there is one, is evaluated on and never trained on.
+    It is JSON, [[class, left, top, right, bottom], ...] in pixels of the upright image, with at
+    least one box for every class of the labels, or empty where boxes are not known; the parameter
+    `boxes` describes other forms. With `rows="boxes"` the table has a row for each box instead.
 
     Images are decoded once, shrunk or enlarged so that they just fit into squares of `size` pixels,
-    and kept in a cache beside the table, which need not fit into memory.
+    and kept in a cache beside the table. The cache may be larger than the memory.
 
     Its parameters are described with `milbench.data.table_options.ImageOptions` and the classes
     that it extends.
@@ -58,7 +59,7 @@ class ImageBags(ImageTask, TableBags):
         return self.options.channels
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW, as for house numbers, in single precision."""
+        """Return a one-cycle schedule with AdamW, as for house numbers."""
         return Recipe(lr=5e-4, epochs=30, evaluate_every=30)
 
     def format_from(self, memory: Mapping[str, Any]) -> BagFormat:
@@ -80,11 +81,11 @@ class ImageBags(ImageTask, TableBags):
         bags = _TableImages(table, self.options.size, device)
 
         def make_batch(numbers: Tensor, rng: torch.Generator) -> Bags:
-            drawn = bags.filled(split.train[numbers.numpy()])
+            batch = bags.filled(split.train[numbers.numpy()])
             changed = flip_and_crop(
-                drawn.instances, rng, flip=self.options.flip, crop=self.options.crop
+                batch.instances, rng, flip=self.options.flip, crop=self.options.crop
             )
-            return replace(drawn, instances=changed)
+            return replace(batch, instances=changed)
 
         has_boxes = table.marked()
         splits = {}
@@ -123,17 +124,20 @@ class ImageBags(ImageTask, TableBags):
         for new in batched(new_images(paths, self.options), _EVAL_BATCH):
             names, files, images, sizes = zip(*new, strict=True)
             pixels = torch.from_numpy(np.stack(images))
-            # Nothing is known of their classes.
+            # A batch must have labels. Those of new images are unknown, and nobody reads them.
             labels = torch.zeros(len(new), bag_format.num_classes, dtype=torch.bool)
             bags = Bags(pixels / WHITE, labels)
             places = self._places(sizes, network)
             yield NamedBags(self.options.image, list(names), bags, places, list(files))
 
     def _places(self, sizes: Sequence[tuple[int, int]], network: Network) -> dict[str, Tensor]:
-        """Return x and y (B, h, w) of the positions, in pixels of the images before they were fitted into squares.
+        """Return x and y (B, h, w) of the positions, in pixels of the original images.
 
-        It is {} for a network that does not know its positions. `sizes` has width and height of
-        each image.
+        It is {} for a network that does not know where its positions are.
+
+        Args:
+            sizes: width and height of each image, before it was fitted into a square.
+            network: the network whose positions are meant.
         """
         side = self.options.size
         centres = network.position_centres(side, side)
@@ -160,17 +164,17 @@ class _TableImages:
 
     def __init__(self, table: OwnBags, size: int, device: torch.device) -> None:
         self.labels = torch.from_numpy(table.labels)
-        # Without images nothing is packed.
+        # A table without images has no packed pixels.
         self._pixels = np.empty(0) if table.store.packed is None else table.store.packed
         self._truth = _truth(table, size)
         self._origins = Origins(table)
         self._device = device
 
     def filled(self, numbers: NDArray[np.int64]) -> Bags:
-        """Return images with some numbers (B,) as one batch, without truth."""
+        """Return the images with these numbers (B,) as one batch, without truth."""
         index = torch.from_numpy(numbers)
         pixels = torch.from_numpy(self._pixels[numbers])
-        # Bytes are sent to the device, and become floats there, which are four times as large.
+        # Bytes are sent to the device and become floats there, since floats are four times larger.
         bags = Bags(pixels, self.labels[index]).to(self._device)
         return replace(bags, instances=bags.instances / WHITE)
 
@@ -189,21 +193,22 @@ class _TableImages:
 
 
 def _truth(table: OwnBags, size: int) -> Truth:
-    """Return the boxes of all images, in pixels of the squares of `size` pixels."""
+    """Return the classes and boxes of all images, in pixels of the squares of `size` pixels."""
     things = [_things_in(table, image, size) for image in range(len(table))]
     most = max(len(things_in_image) for things_in_image in things)
-    # A truth has room for one thing at least.
+    # Even without any box a truth needs room for one thing.
     return make_truth(things, max(1, most))
 
 
 def _things_in(table: OwnBags, image: int, size: int) -> list[tuple[int, list[float]]]:
-    """Return the class and the box of each thing in an image, as far as they are known."""
+    """Return the class and the box of each thing in an image; [] if they are not known."""
     if table.marks is None or table.sizes is None:
         return []
     boxes = table.marks[image]
     if not boxes:
         return []
     width, height = table.sizes[image].tolist()
-    places = np.array([box.place for box in boxes], np.float32)
-    in_square = fitted_boxes(places, width, height, size)
-    return [(box.cls, place) for box, place in zip(boxes, in_square.tolist(), strict=True)]
+    edges = np.array([box.place for box in boxes], np.float32)
+    in_square = fitted_boxes(edges, width, height, size).tolist()
+    classes = [box.cls for box in boxes]
+    return list(zip(classes, in_square, strict=True))

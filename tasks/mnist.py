@@ -1,4 +1,7 @@
-"""MNIST with one digit in each image: X.-L. Li, arXiv:1811.12346, Section 5.1, and networks for both MNIST tasks."""
+"""MNIST with one digit in each image: X.-L. Li, arXiv:1811.12346, Section 5.1.
+
+The networks serve the task `extended-mnist` too.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -10,7 +13,7 @@ from milbench.networks.convolutional import AllConvolutional, Classifier
 from ._paper import AS_EXACT, LI_2018, PROTOCOL, RULE, TWICE_THE_SPREAD
 
 _SMALL_RECIPE: Mapping[str, Any] = {"lr": 3e-3, "weight_decay": 0.1}
-"""Chosen with `exact` on validation digits, as the layers of the small network were."""
+"""Settings for the small networks, chosen with `exact` on validation digits, like their layers."""
 _FIRST_FOUR = (
     Layer(16, 5, stride=2, padding=2),
     Layer(32, 3, padding=1),
@@ -34,7 +37,10 @@ def paper(inputs: int, num_classes: int, seed: int) -> Network:
 
 
 class Small(AllConvolutional):
-    """Seven convolutions with batch norm, 1/22 of the paper's cost: 28 pixels give 3 positions, 56 give 10, 84 17."""
+    """Seven convolutions with batch norm, at 1/22 of the cost of the paper's network.
+
+    28 pixels give 3 positions, 56 give 10, and 84 give 17.
+    """
 
     recipe: ClassVar[Mapping[str, Any]] = _SMALL_RECIPE
 
@@ -68,10 +74,10 @@ class SmallBaseline(Classifier):
 
 NETWORKS: Mapping[str, NetworkMaker] = {"paper": paper, "small": Small}
 BASELINES: Mapping[str, NetworkMaker] = {"paper": paper_baseline, "small": SmallBaseline}
-"""For losses that name one class of an image."""
+"""The networks for losses that name one class of an image, such as `cross-entropy`."""
 
 _EPOCHS = 20
-"""As in the paper."""
+"""The number of epochs of the paper."""
 _AS_PUBLISHED = {
     **PROTOCOL,
     "recipe.epochs": _EPOCHS,
@@ -82,11 +88,14 @@ _NOTE = f"{TWICE_THE_SPREAD} The runs are those that the author's programs list"
 
 
 class MNIST(OneInstanceImages):
-    """Classify the digit of an image, given that its class occurs (set supervision) or occurs alone (cross-entropy).
+    """Classify the digit of an image: MNIST, where every bag has one instance.
 
-    X.-L. Li, arXiv:1811.12346, 2018, Section 5.1.1: batches of 64 images, pixels in [0, 1]. The
-    paper trains on all 60,000 images (`validation=0`); the default keeps the last 5,000 of them for
-    validation.
+    A loss with set supervision is told that the class of the digit occurs; `cross-entropy` presumes
+    in addition that the image holds nothing else.
+
+    The protocol is that of X.-L. Li, arXiv:1811.12346, 2018, Section 5.1.1: batches of 64 images,
+    pixels in [0, 1]. The paper trains on all 60,000 images (`validation=0`); by default the last
+    5,000 of them are kept for validation.
 
     Args:
         validation: the number of training images that are kept for validation.

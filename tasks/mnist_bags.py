@@ -1,4 +1,7 @@
-"""MNIST-bags, sets of digits of which some hold a nine: M. Ilse, J. Tomczak and M. Welling, ICML 2018, Section 4.2."""
+"""MNIST-bags, sets of digits of which some hold a nine.
+
+M. Ilse, J. Tomczak and M. Welling, ICML 2018, Section 4.2.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +33,7 @@ from milbench.families.fixed_bags import EvaluatedBags, draw_in_rounds, limited
 from ._image_sets import ChosenBags, EveryImage, ImageBatches
 
 VALIDATION_IMAGES = 5000
-"""How many training images validation bags are made of, the last ones."""
+"""How many of the training images validation bags are made of: the last ones."""
 NINE = 9
 SIDE = image_sets.MNIST_SIDE
 ILSE_2018 = "M. Ilse, J. Tomczak and M. Welling, ICML 2018, arXiv:1802.04712, MNIST-bags"
@@ -41,12 +44,15 @@ _SMALLEST = {
     "task.data": "mnist",
     "task.fresh": False,
 }
-"""The smallest bags and the fewest of them for which values are published."""
+"""The smallest bags, and the fewest training bags, for which the paper has results."""
 
 
 def _published(method: str, auc: float) -> Published:
-    """Return the value of a method with the smallest bags."""
-    note = "Mean AUC of 10 instances a bag and 50 training bags; another network and recipe, see the task"
+    """Return the published AUC of a method on the task with the smallest bags."""
+    note = (
+        "Mean AUC of 10 instances a bag and 50 training bags; "
+        "another network and recipe, see the task"
+    )
     return Published(
         "auroc",
         auc,
@@ -59,7 +65,9 @@ def _published(method: str, auc: float) -> Published:
 
 
 class LeNet(EveryImage):
-    """The embedding of LeNet-5 for every image of a set (B, K, 784), then its class: logits (B, C+1, K).
+    """The layers of LeNet-5 for every image of a set by itself.
+
+    The input is (B, K, 784), and the output logits (B, C+1, K).
 
     Y. LeCun et al., "Gradient-based learning applied to document recognition", Proceedings of the
     IEEE, 1998, with the widths of Ilse et al.: 20 and 50 channels, 500 features.
@@ -86,26 +94,27 @@ class LeNet(EveryImage):
 class MNISTBags(Task):
     """Find whether a set of digits holds a nine, or which digits it holds.
 
-    As in Ilse, Tomczak and Welling (ICML 2018) the size of a bag is normally distributed with a
-    standard deviation of a fifth of its mean, rounded, and 1 at least; images are drawn with
-    replacement, from the training images, and from the test images for 1,000 test bags, the same
-    for all seeds. Half of the bags are positive, as in the authors' loader of balanced bags: these
-    are drawn until they hold a nine, and negative ones from the other digits.
+    The task follows Ilse, Tomczak and Welling (ICML 2018). The size of a bag is normally
+    distributed with a standard deviation of a fifth of its mean, rounded, and at least 1. Images
+    are chosen at random with replacement: training images for training bags, and test images for
+    the 1,000 test bags, which are the same for all seeds. Half of the bags are positive, as in the
+    authors' loader of balanced bags: a positive bag is chosen again until it holds a nine, and a
+    negative bag is chosen from the other digits.
 
-    It differs in this: thresholds are chosen on 200 validation bags of the last 5,000 training
-    images, which no training bag has; a batch has several bags; images are in [0, 1]; and losses
-    learn from the class of each image, not from an embedding of the bag.
+    It differs from the paper in four points. Thresholds are chosen on 200 validation bags made of
+    the last 5,000 training images, which are in no training bag. A batch has several bags. Pixels
+    are in [0, 1]. Losses learn from logits of each image, not from an embedding of the bag.
 
     Args:
         bag_size: the mean number of images in a bag.
-        train_bags: the number of training bags, drawn once a seed; published are 50 to 500.
-        labels: `nine`: the one class is the nine, all else is background. `all`: which of the ten
-            classes occur; there is no background, and bags are not balanced. Single images are then
-            evaluated as well.
-        data: whose images: `mnist`, `fashion-mnist` or `kmnist`, see `extended-mnist`; "nine" is
-            the last class.
+        train_bags: the number of training bags, made once for a seed. The paper has 50 to 500.
+        labels: `nine`: the only class is the nine, and the other digits are background. `all`: the
+            classes are the ten digits; there is no background, and bags are not balanced. Single
+            images are then evaluated as well.
+        data: which images: `mnist`, `fashion-mnist` or `kmnist`, as in `extended-mnist`. For the
+            last two, "nine" is the last class.
         batch_bags: the number of bags in a training batch.
-        fresh: whether every epoch has new training bags, `train_bags` of them.
+        fresh: whether every epoch has `train_bags` new training bags.
         any_data: accept other images in such files; the results are then named non-canonical.
     """
 
@@ -164,7 +173,8 @@ class MNISTBags(Task):
         num_validated = min(VALIDATION_IMAGES, len(train) // 2)
         num_trained = len(train) - num_validated
         to_train = train[:num_trained]
-        # Training images count from 0 on, then test images.
+        # Images get numbers that differ between splits: training images from 0 on, then the test
+        # images.
         to_validate = train[num_trained:].numbered(num_trained)
         to_test = test.numbered(len(train))
         num_classes = self.format.num_classes
@@ -202,10 +212,10 @@ class MNISTBags(Task):
         device: torch.device,
         limit: int | None,
     ) -> EvalSplit:
-        """Return the bags of a split, drawn from its images, and the images by themselves."""
+        """Return the bags of a split, and its single images if these are evaluated."""
         bags = self.draw(images, limited(self.eval_bags[split], limit), split)
         single: Sequence[Tensor] = ()
-        # A single image tells nothing where nearly all of them are background.
+        # With `nine` single images are left out, since nine in ten would be background.
         if not self.nine:
             single = torch.arange(limited(len(images), limit)).split(1)
         return batches.split(
@@ -213,11 +223,13 @@ class MNISTBags(Task):
         )
 
     def draw(self, images: LabelledImages, count: int, *axes: object) -> list[Tensor]:
-        """Return the numbers of the images of `count` bags; every other bag is positive where the nine is the class."""
+        """Return the numbers of the images of each of `count` bags, by a seed from the axes.
+
+        If the nine is the only class, every other bag is positive, beginning with the first.
+        """
         rng = generator(self.name, self.revision, self.bag_size, self.nine, *axes)
         all_images = torch.arange(len(images))
-        # `_nine_or_background` has made the nine class 0. Where all classes are asked for, this is
-        # not used.
+        # `_nine_or_background` has made the nine class 0. Only bags with this one class use it.
         is_nine = images.classes == 0
         other_images = (~is_nine).nonzero().flatten()
         bags: list[Tensor] = []
@@ -235,35 +247,38 @@ class MNISTBags(Task):
         return bags
 
     def _draw_size(self, rng: torch.Generator) -> int:
-        """Return the size of a bag: normal with a deviation of a fifth of the mean, rounded, and 1 at least."""
+        """Return a random size of a bag.
+
+        It is normal with a standard deviation of a fifth of the mean, rounded, and at least 1.
+        """
         size = self.bag_size * (1 + torch.randn((), generator=rng) / 5)
         return max(1, round(float(size)))
 
     def recipe(self) -> Recipe:
-        # The authors' epochs; nothing was searched.
+        # The number of epochs is the authors'. No setting was searched for.
         return Recipe(lr=1e-3, weight_decay=1e-2, epochs=20, evaluate_every=20, precision="float32")
 
 
 def _nine_or_background(images: LabelledImages) -> LabelledImages:
-    """Return images of two classes: 0 for the nine, and 1 for all other digits, which is then the background."""
+    """Return the images with two classes: 0 for the nine, and 1, the background, for the others."""
     return replace(images, classes=torch.where(images.classes == NINE, 0, 1))
 
 
 def _draw_images(source: Tensor, size: int, rng: torch.Generator) -> Tensor:
-    """Return `size` of the numbers in `source`, drawn with replacement."""
+    """Return a random sample of `size` numbers from `source`, with replacement."""
     return source[torch.randint(len(source), (size,), generator=rng)]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MNISTBagsProblem(EvaluatedBags):
-    """Sets of digits to train and to evaluate on; every epoch may have new ones to train on."""
+    """Sets of digits to train and to evaluate on. Every epoch may have new training bags."""
 
     fill: Callable[[Sequence[Tensor]], Bags]
-    """Makes a batch of bags from the numbers of the images of each."""
+    """Makes a batch of bags from the numbers of the images of each bag."""
     bags: list[Tensor]
     """The numbers of the images of each training bag."""
     draw_fresh: Callable[[int], list[Tensor]] | None
-    """Draws as many new training bags by a seed; None: they stay the same."""
+    """Makes the training bags of an epoch from a seed; None: every epoch has the same bags."""
 
     @property
     def steps_per_epoch(self) -> int:

@@ -1,4 +1,4 @@
-"""Your own sequences: a table of audio files or arrays in time, with the label set of each."""
+"""A task for sequences of your own: a table of audio files or arrays with their label sets."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,15 +34,16 @@ from milbench.networks.standardise import divisors
 
 
 class SequenceBags(SequenceTask, TableBags):
-    """Find which classes occur in a sequence, and when, from the label sets in a table of your own.
+    """Find which classes occur in a sequence of your own, and when, given label sets.
 
-    The table is a file .csv, .tsv or .parquet with a row a sequence and the columns `file` (its
-    path, from the folder of the table) and, as in `feature-bags`, `labels` and perhaps `group` and
-    `split`. A file is a .npy array (T, F) of frames, a .npy waveform (S,), or audio (.wav, .flac,
-    .ogg). Waveforms become log-mel frames. A column `events` (JSON, [[class, start, end], ...] in
-    seconds, an event of every class of the labels, or empty where they are not known) serves the
-    hit rate in time, and losses with more supervision than label sets. With `rows="events"` it has
-    a row an event instead.
+    The table is a file .csv, .tsv or .parquet with a row for each sequence. It has the columns
+    `file` (its path, relative to the folder of the table) and `labels`, and may have `group` and
+    `split`, as in `feature-bags`. A file is a .npy array of T frames of F features, a .npy waveform
+    of S samples, or audio (.wav, .flac, .ogg). Waveforms become log-mel frames. A column `events`,
+    if there is one, serves the hit rate in time, and losses with more supervision than label sets.
+    It is JSON, [[class, start, end], ...] in seconds, with at least one event of every class of the
+    labels, or empty where events are not known. With `rows="events"` the table has a row for each
+    event instead.
 
     Its parameters are described with `milbench.data.table_options.SequenceOptions` and the classes
     that it extends.
@@ -61,7 +62,10 @@ class SequenceBags(SequenceTask, TableBags):
         SequenceTask.__init__(self, self.options.batch_bags)
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW, with more epochs than `sound-events` has, as tables are often small."""
+        """Return a one-cycle schedule with AdamW.
+
+        It has more epochs than `sound-events`, as tables are often small.
+        """
         return Recipe(lr=5e-3, epochs=30, evaluate_every=10, precision="float32")
 
     def format_from(self, memory: Mapping[str, Any]) -> "SequenceFormat":
@@ -99,32 +103,35 @@ class SequenceBags(SequenceTask, TableBags):
     def read_bags(
         self, paths: Sequence[Path], bag_format: BagFormat, network: Network
     ) -> Iterator[NamedBags]:
-        """Yield the sequences of tables, folders and files; a position has its start and its end, in seconds."""
-        # `format_from` and `load` of this task make no other format.
+        """Yield the sequences of tables, folders and files in batches.
+
+        Every position has its start and its end, in seconds.
+        """
+        # For mypy: `format_from` and `load` of this task always make such a format.
         assert isinstance(bag_format, SequenceFormat)  # noqa: S101
         batches = SequenceBatches(bag_format.mean, bag_format.divisor)
         for new in batched(new_sequences(paths, self.options, bag_format.kind), EVAL_BAGS):
             names, arrays, rates = zip(*new, strict=True)
             frames = [torch.from_numpy(array).T for array in arrays]
             lengths = [sequence.shape[1] for sequence in frames]
-            # Nothing is known of their classes.
+            # A batch must have labels. Those of new sequences are unknown, and nobody reads them.
             labels = torch.zeros(len(new), bag_format.num_classes, dtype=torch.bool)
             bags = batches.bags(Sequences(frames, lengths, labels))
-            # All sequences are of one kind, which has one rate.
+            # All sequences are of one kind, and so have the same rate.
             places = _start_and_end(network, bags, lengths, frames_per_second=rates[0])
             yield NamedBags(self.options.file, list(names), bags, places)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceFormat(TableFormat):
-    """The format of the sequences of a table, with what new ones are standardised by."""
+    """The format of the sequences of a table, with the numbers that standardise new sequences."""
 
     kind: str
     """What the files hold: frames or waveforms."""
     mean: Tensor = field(compare=False)
-    """(F, 1), of each feature in the training frames."""
+    """(F, 1), the mean of each feature in the training frames."""
     divisor: Tensor = field(compare=False)
-    """(F, 1), by which each feature is divided."""
+    """(F, 1), what each feature is divided by after its mean is subtracted."""
 
     def memory(self) -> dict[str, Any]:
         remembered = super().memory()
@@ -136,7 +143,10 @@ class SequenceFormat(TableFormat):
 
 
 def _format_of(table: OwnBags, trained: NDArray[np.int64]) -> SequenceFormat:
-    """Return the format of the sequences of a table, by the frames of those that are trained on."""
+    """Return the format of the sequences of a table.
+
+    Features are standardised by the frames of the sequences in `trained`.
+    """
     means, spreads = table.store.standard(trained)
     mean = torch.from_numpy(means).unsqueeze(1)
     spread = torch.from_numpy(spreads).unsqueeze(1)
@@ -153,7 +163,10 @@ def _format_of(table: OwnBags, trained: NDArray[np.int64]) -> SequenceFormat:
 def _start_and_end(
     network: Network, bags: Bags, lengths: list[int], frames_per_second: float
 ) -> dict[str, Tensor]:
-    """Return start and end (B, K) of every position, in seconds; {} where the network does not know its positions."""
+    """Return start and end (B, K) of every position, in seconds.
+
+    It is {} for a network that does not know where its positions are.
+    """
     centres = network.centres_in(bags)
     if centres is None:
         return {}
@@ -168,7 +181,10 @@ def _start_and_end(
 
 
 def _split_sequences(table: OwnBags, split: BagSplit) -> SequenceSplits:
-    """Return the sequences of a split; those to evaluate on say where they come from."""
+    """Return the sequences of a split. Those to evaluate on have an origin.
+
+    Sequences with a single event are evaluated once more, as bags of one instance.
+    """
     origins = Origins(table)
     has_one_event = _has_one_event(table)
     evaluated: dict[Split, Sequences] = {}
@@ -183,14 +199,14 @@ def _split_sequences(table: OwnBags, split: BagSplit) -> SequenceSplits:
 
 
 def _has_one_event(table: OwnBags) -> NDArray[np.bool_]:
-    """Return which bags (N,) of a table have exactly one event."""
+    """Return (N,), which bags of a table have exactly one event; False where it is not known."""
     if table.marks is None:
         return np.zeros(len(table), dtype=bool)
     return np.array([len(events) == 1 for events in table.marks])
 
 
 def _sequences(table: OwnBags, numbers: NDArray[np.int64]) -> Sequences:
-    """Return bags of a table, with their events if these are known of all of them."""
+    """Return bags of a table, with their events if the events of all these bags are known."""
 
     def read_frames(bag: int) -> Tensor:
         return torch.from_numpy(np.array(table.store.single(bag))).T
@@ -209,14 +225,14 @@ def _sequences(table: OwnBags, numbers: NDArray[np.int64]) -> Sequences:
 
 
 def _events_in_frames(
-    table: OwnBags, marks: Sequence[Annotation], length: int
+    table: OwnBags, annotations: Sequence[Annotation], length: int
 ) -> list[tuple[int, Sequence[float]]]:
     """Return the class of each event of a sequence and its box, in frames and over all features."""
     events: list[tuple[int, Sequence[float]]] = []
-    for mark in marks:
-        start, end = mark.place
+    for annotation in annotations:
+        start, end = annotation.place
         first = start * table.frames_per_second
-        # An event may end after the last frame.
+        # An annotation may end after the last frame.
         last = min(end * table.frames_per_second, length)
-        events.append((mark.cls, (first, 0, last, table.store.width)))
+        events.append((annotation.cls, (first, 0, last, table.store.width)))
     return events

@@ -1,4 +1,4 @@
-"""Which real sounds occur in a scene, and when: clips of ESC-10 laid over one another, or one after the other."""
+"""Which real sounds occur in a scene, and when: clips of ESC-10, overlapping or one by one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,38 +30,40 @@ from milbench.families.sequences import (
 
 FRAMES = LogMel(SAMPLE_RATE, hop=512, window=1024, bands=40)
 SAMPLES = 10 * SAMPLE_RATE
-"""Samples in a scene of ten seconds."""
+"""The number of audio samples in a scene, which lasts ten seconds."""
 LONGEST = SAMPLES * 24 // 100
-"""Samples of the longest sound: 2.4 seconds, so that `MOST` fit into a scene one after the other."""
+"""The length of the longest sound in audio samples: 2.4 seconds. `MOST` of them fit in a scene."""
 MOST = 4
 """The largest number of sounds in a scene."""
 FADE = SAMPLE_RATE // 100
-"""Samples in which a sound grows at its beginning and fades at its end, so that its edges are no clicks."""
+"""Over how many audio samples a sound fades in and out, so that its edges do not click."""
 LEVEL = 0.1
 """The root mean square of a sound of the middle level."""
 LEVEL_RANGE = 6.0
-"""How many decibels the level of a sound differs from the middle one, at most."""
+"""By how many decibels the level of a sound may differ from the middle level."""
 NOISE = 1e-3
 """The standard deviation of the white noise in a scene."""
 
 
 class Soundscapes(SequencesInMemory):
-    """Find which of ten kinds of real sounds occur in a scene of ten seconds, and when, given the set of them.
+    """Find which of ten kinds of real sounds occur in a scene of ten seconds, and when.
 
-    ESC-10 (K. J. Piczak, "ESC: Dataset for Environmental Sound Classification", ACM Multimedia
-    2015): 400 clips of dogs, rain, sea waves and so on. A scene has one to four of them, all
-    numbers equally frequent, in faint white noise. Of a clip the loudest 2.4 seconds are heard, or
-    all where there is less, at a level of -6 to 6 decibels. A network gets 313 frames of 40 log-mel
-    bands. The five folds are the official ones, and clips of one source recording are in one of
-    them: seed s tests on fold s % 5, validates on the next one, the first after the last, and
-    trains on the other three. Training scenes are drawn once a seed, the others once a fold; every
-    clip is used before any is used again. The one-instance error is that of scenes with each clip
-    by itself.
+    The sounds are ESC-10 (K. J. Piczak, "ESC: Dataset for Environmental Sound Classification", ACM
+    Multimedia 2015): 400 clips of dogs, rain, sea waves and so on. A scene has one to four clips,
+    all four numbers equally often, in faint white noise. Of each clip the loudest 2.4 seconds are
+    heard, or all of a shorter clip, at a level of -6 to 6 decibels. A network gets 313 frames of 40
+    log-mel bands.
+
+    The five folds are the official ones, and all clips of one source recording are in the same
+    fold. Seed s tests on fold s % 5, validates on the next fold (after the last fold comes the
+    first), and trains on the other three. Training scenes are made once for a seed, the other
+    scenes once for a fold. Every clip is used once before any is used again. The one-instance error
+    is measured on scenes of a single clip.
 
     Args:
-        overlap: the share of scenes in which every sound begins anywhere. In the rest the same
-            sounds, at the same levels, come one after the other, with the silence that they leave
-            spread between them by chance.
+        overlap: the share of scenes in which every sound begins anywhere. In the other scenes, the
+            same sounds come one after the other, at the same levels, and the remaining silence is
+            divided between them at random.
         train_bags: the number of training scenes.
         any_data: accept other clips in such files; the results are then named non-canonical.
     """
@@ -84,7 +86,7 @@ class Soundscapes(SequencesInMemory):
         self.any_data = any_data
 
     def recipe(self) -> Recipe:
-        # The learning rate is the better one of two on validation bags.
+        # The learning rate was the better of two on validation bags.
         return Recipe(lr=5e-3, epochs=60, evaluate_every=20, precision="float32")
 
     def datasets(self) -> Sequence[str]:
@@ -103,7 +105,7 @@ class Soundscapes(SequencesInMemory):
         return Folds(FOLDS, repeats=None)
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
-        # One fold is tested on, another one is validated on.
+        # One fold is for tests, and another for validation.
         trained_folds = FOLDS - 2
         return 1 / trained_folds
 
@@ -122,7 +124,7 @@ class Soundscapes(SequencesInMemory):
         for part, clips in split.evaluated.items():
             several = self._sampling(limited(self.eval_bags[part], limit), part, fold)
             evaluated[part] = scenes(clips, several)
-            # Each clip by itself.
+            # Scenes of one clip each.
             alone = self._sampling(limited(len(clips), limit), part, fold)
             single[part] = scenes(clips, replace(alone, most=1))
         return SequenceSplits(train, evaluated, single)
@@ -133,7 +135,7 @@ class Soundscapes(SequencesInMemory):
 
 @dataclass(frozen=True)
 class SceneSampling:
-    """How scenes are drawn."""
+    """How scenes are made at random."""
 
     count: int
     """The number of scenes."""
@@ -142,15 +144,15 @@ class SceneSampling:
     overlap: float
     """The share of scenes in which every sound begins anywhere."""
     axes: tuple[object, ...]
-    """What decides the seed, besides `most`."""
+    """What the seed is made from, besides `most`."""
 
 
-# The cells that one process computes share their scenes.
+# Cached, so that the cells that one process computes share their scenes.
 @lru_cache(maxsize=8)
 def _scenes(root: Path, digest: str, clips: tuple[int, ...], sampling: SceneSampling) -> Sequences:
-    """Return scenes of the clips with some numbers.
+    """Return scenes made of the clips with the numbers in `clips`.
 
-    The overlap decides where sounds begin. Clips, levels and noise are the same for any overlap.
+    The overlap decides only where sounds begin: clips, levels and noise are the same for any value.
     """
     rng = generator("soundscapes", sampling.most, *sampling.axes)
     recorded = read_all(root, digest)
@@ -159,7 +161,8 @@ def _scenes(root: Path, digest: str, clips: tuple[int, ...], sampling: SceneSamp
     total = int(sizes.sum())
     chosen = torch.tensor(clips)[draw_in_rounds(len(clips), total, rng)]
     are_one_by_one = torch.rand(sampling.count, generator=rng) >= sampling.overlap
-    places, levels = torch.rand(2, total, generator=rng)
+    # Two uniform numbers from 0 to 1 for each sound, for its start and its level.
+    start_numbers, levels = torch.rand(2, total, generator=rng)
     # Uniform on -LEVEL_RANGE..LEVEL_RANGE.
     decibels = (2 * levels - 1) * LEVEL_RANGE
     amplitudes = LEVEL * 10 ** (decibels / 20)
@@ -171,9 +174,9 @@ def _scenes(root: Path, digest: str, clips: tuple[int, ...], sampling: SceneSamp
             heard = [sounds[clip] for clip in clips_of_scene]
             lengths = torch.tensor([len(sound) for sound in heard])
             if one_by_one:
-                starts = _starts_one_by_one(lengths, places[scene])
+                starts = _starts_one_by_one(lengths, start_numbers[scene])
             else:
-                starts = _starts_anywhere(lengths, places[scene])
+                starts = _starts_anywhere(lengths, start_numbers[scene])
             ends = starts + lengths
             waveform = NOISE * torch.randn(SAMPLES, generator=rng)
             for sound, amplitude, start in zip(heard, amplitudes[scene], starts, strict=True):
@@ -186,19 +189,27 @@ def _scenes(root: Path, digest: str, clips: tuple[int, ...], sampling: SceneSamp
     return log_mel_sequences(scenes(), FRAMES, len(CLASSES), sampling.most, origin)
 
 
-def _starts_anywhere(lengths: Tensor, places: Tensor) -> Tensor:
-    """Return where sounds of some lengths (n,) begin, each anywhere in the scene, by uniform draws (n,)."""
-    return (places * (SAMPLES - lengths)).long()
+def _starts_anywhere(lengths: Tensor, start_numbers: Tensor) -> Tensor:
+    """Return (n,), the first audio sample of each sound in a scene where sounds may overlap.
+
+    Args:
+        lengths: (n,), the length of each sound, in audio samples.
+        start_numbers: (n,), uniform on 0..1.
+    """
+    return (start_numbers * (SAMPLES - lengths)).long()
 
 
-def _starts_one_by_one(lengths: Tensor, places: Tensor) -> Tensor:
-    """Return where sounds of some lengths (n,) begin, one after the other, by uniform draws (n,).
+def _starts_one_by_one(lengths: Tensor, start_numbers: Tensor) -> Tensor:
+    """Return (n,), the first audio sample of each sound in a scene where one follows the other.
 
-    The draws decide the order of the sounds, and spread the silence that they leave.
+    Args:
+        lengths: (n,), the length of each sound, in audio samples.
+        start_numbers: (n,), uniform on 0..1. Their order is the order of the sounds, and each says
+            what share of all silence is before its sound.
     """
     silence = SAMPLES - lengths.sum()
-    silence_before = (places * silence).long()
-    is_earlier = places < places.unsqueeze(1)
+    silence_before = (start_numbers * silence).long()
+    is_earlier = start_numbers < start_numbers.unsqueeze(1)
     sound_before = is_earlier.long() @ lengths
     return silence_before + sound_before
 
@@ -209,12 +220,15 @@ def _start_and_end(event: Event) -> tuple[int, int]:
 
 
 def cut_sound(waveform: NDArray[np.float32]) -> Tensor:
-    """Return the loudest part of a clip (S,), `LONGEST` samples or all, with soft edges and a mean power of 1."""
+    """Return the loudest part of a clip (S,), faded in and out, with a mean power of 1.
+
+    It has `LONGEST` audio samples, or all of a shorter clip.
+    """
     length = min(LONGEST, len(waveform))
     energy_before = np.concatenate([[0], np.square(waveform, dtype=np.float64).cumsum()])
     energy_of_parts = energy_before[length:] - energy_before[:-length]
     first = int(energy_of_parts.argmax())
-    # A copy, since it is changed.
+    # `torch.tensor` copies: the clip itself must not change below.
     sound = torch.tensor(waveform[first : first + length])
     rise = (torch.arange(length) + 1) / FADE
     fall = rise.flip(0)

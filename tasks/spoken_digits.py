@@ -1,4 +1,4 @@
-"""Which digits are spoken in a recording, and when: real recordings, one after the other, in silence."""
+"""Which digits are spoken in a recording, and when: single digits, joined with silence."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,31 +28,35 @@ from milbench.families.sequences import (
 DIGITS = 10
 FRAMES = LogMel(SAMPLE_RATE, hop=128, window=256, bands=32)
 TAKES = {"test": range(5), "validation": range(5, 10), "train": range(10, 1 << 31)}
-"""Which recordings of every speaker and digit each split has; those of the test set are the official ones."""
+"""Which recordings of every speaker and digit each split has. The test set is the official one."""
 SHORTEST_SILENCE = 0.1
 LONGEST_SILENCE = 0.5
-"""In seconds, before, between and after the digits of a bag."""
+"""The range of the silence before, between and after the digits of a bag, in seconds."""
 LOUDEST = 1 << 15
-"""The largest absolute value of a sample in a file."""
+"""The largest absolute value of an audio sample in a file."""
 NOISE = 1e-3
 """The standard deviation of the white noise, 60 dB below the loudest possible sound."""
 
 
 class SpokenDigits(SequencesInMemory):
-    """Find which digits are spoken in a recording, and when, given the set of them; real recordings of six speakers.
+    """Find which digits are spoken in a recording, and when, given the set of them.
 
-    The Free Spoken Digit Dataset (Z. Jackson et al., 2016-2024): 3,000 recordings of one digit
-    each. A bag has two to four of them one after the other, with 0.1 to 0.5 seconds of silence
-    before, between and after them, in faint white noise. A network gets frames of 32 log-mel bands,
-    62.5 a second. Single recordings, for the one-instance error, have the same noise and no silence
-    around them. The official test set is 0 to 4 of every speaker and digit, validation bags are
-    made of 5 to 9, and training bags of 10 to 49. All are of the same six speakers: the results say
-    nothing about other speakers. Training bags are drawn once a seed, the others once for all;
-    every recording is used before any is used again.
+    The Free Spoken Digit Dataset (Z. Jackson et al., 2016-2024) has 3,000 recordings of one digit
+    each, by six speakers. A bag has two to four recordings one after the other, with 0.1 to 0.5
+    seconds of silence before, between and after them, in faint white noise. A network gets frames
+    of 32 log-mel bands, 62.5 a second. Single recordings, for the one-instance error, have the same
+    noise and no silence around them.
+
+    Every speaker said every digit 50 times. Test bags are made of recordings 0 to 4, which are the
+    official test set, validation bags of recordings 5 to 9, and training bags of recordings 10 to
+    49. As all splits have the same six speakers, the results say nothing about other speakers.
+    Training bags are made once for a seed, and the other bags are the same for all seeds. Every
+    recording is used once before any is used again.
 
     Args:
         least: the smallest number of digits in a bag.
-        most: the largest number, all from the smallest on equally frequent.
+        most: the largest number of digits in a bag. All numbers from `least` on are equally
+            frequent.
         train_bags: the number of training bags.
         bags_per_epoch: how many bags an epoch has, cycling through all of them; None: each once.
         any_data: accept other recordings in such files; the results are then named non-canonical.
@@ -82,7 +86,7 @@ class SpokenDigits(SequencesInMemory):
         self.any_data = any_data
 
     def recipe(self) -> Recipe:
-        # The learning rate is the best of three on validation bags.
+        # The learning rate was the best of three on validation bags.
         return Recipe(lr=1e-2, epochs=20, evaluate_every=10, precision="float32")
 
     def datasets(self) -> Sequence[str]:
@@ -117,7 +121,7 @@ class SpokenDigits(SequencesInMemory):
 
 @dataclass(frozen=True)
 class MixtureSampling:
-    """How bags of several recordings are drawn."""
+    """How bags of several recordings are made at random."""
 
     split: str
     """train, validation or test."""
@@ -126,12 +130,12 @@ class MixtureSampling:
     least: int
     """The smallest number of digits in a bag."""
     most: int
-    """The largest number."""
+    """The largest number of digits in a bag."""
     axes: tuple[object, ...]
-    """What decides the seed, besides the split and the two numbers."""
+    """What the seed is made from, besides `split`, `least` and `most`."""
 
 
-# The cells that one process computes share their bags.
+# Cached, so that the cells that one process computes share their bags.
 @lru_cache(maxsize=8)
 def _mixtures(root: Path, digest: str, sampling: MixtureSampling) -> Sequences:
     """Return bags of several recordings, with silence before, between and after them."""
@@ -160,7 +164,7 @@ def _single_recordings(
 
 
 def _numbers_of(split: str, spoken: Recordings, root: Path) -> Tensor:
-    """Return the numbers (n,) of the recordings of a split. Raises UsageError where it has none."""
+    """Return the numbers (n,) of the recordings of a split. Raises UsageError if it has none."""
     takes = TAKES[split]
     numbers = [number for number, take in enumerate(spoken.takes) if take in takes]
     if not numbers:
@@ -176,15 +180,19 @@ def _as_sequences(
     range_of_silence: tuple[float, float],
     rng: torch.Generator,
 ) -> Sequences:
-    """Return bags of recordings, by their numbers, as frames.
+    """Return bags of recordings as frames, with silence before, between and after the recordings.
 
-    There is silence before, between and after the recordings. Its seconds are uniform on a range.
+    Args:
+        spoken: all recordings.
+        bags: the numbers of the recordings of each bag.
+        range_of_silence: the shortest and the longest silence, in seconds, uniform between them.
+        rng: generates silences and noise.
     """
     shortest, longest = range_of_silence
 
     def recordings() -> Iterator[Recording]:
         for bag in bags:
-            # One before the first digit, and one after each.
+            # One silence before the first digit, and one after each digit.
             seconds = shortest + (longest - shortest) * torch.rand(len(bag) + 1, generator=rng)
             before, *after = (seconds * SAMPLE_RATE).round().int().tolist()
             parts = [torch.zeros(before)]

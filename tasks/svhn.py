@@ -9,6 +9,7 @@ from ._paper import AS_EXACT, LI_2018, RECIPE, RULE
 BEST = f"best of three sizes, each {RULE}"
 """How the published figure was selected."""
 IN_ORDER = "given every digit in its order"
+"""What the other published methods were told of each picture in training."""
 PICTURES = {"train": 33_402, "test": 13_068, "extra": 202_353}
 """How many pictures each part of SVHN has."""
 _AS_PUBLISHED = {
@@ -29,7 +30,10 @@ _AS_PUBLISHED = {
 
 
 def _of_method(method: str, error: float, source: str) -> Published:
-    """Return the published transcription error of a method, which stands beside all losses."""
+    """Return the published transcription error of a method that is not a loss of this project.
+
+    Reports show it beside all losses.
+    """
     return Published(
         metric="transcription_error",
         value=error,
@@ -42,33 +46,35 @@ def _of_method(method: str, error: float, source: str) -> Published:
 class SVHN(StreetNumbers):
     """Find the digits of a house number in a crop of 64x64 pixels, given the set of its digits.
 
-    Y. Netzer et al. 2011, format 1, under the protocol of X.-L. Li, arXiv:1811.12346, 2018, Section
-    5.4: ten 5x5 convolutions, and batches of 32 crops, each batch with one random crop, permutation
-    of the colours and size. Other pictures in SVHN's format are accepted, and called SVHN only if
-    they are 33,402 to train and 13,068 to test on.
+    The Street View House Numbers are those of Y. Netzer et al. 2011, in format 1. The protocol is
+    that of X.-L. Li, arXiv:1811.12346, 2018, Section 5.4: ten 5x5 convolutions, and batches of 32
+    crops. All crops of a training batch share one random crop, permutation of the colours and size.
+    Other pictures in SVHN's format are accepted. They are called SVHN only if there are 33,402 to
+    train on and 13,068 to test on.
 
     Args:
-        crop: the side of the crop. `paper`: the fewer digits, the larger it is, at test time too.
-            `tight`: 30 % larger than the number, for all numbers.
-        parts: with `train+extra` a batch comes from train, odd extra or even extra with equal
-            probability.
-        contrast: with `standard` every picture is brought to mean 0 and deviation 1; the paper's is
-            `raw`.
+        crop: the side of the crop around a house number. `paper`: the fewer digits, the larger the
+            crop, at test time too. `tight`: 30 % larger than the house number, for any number of
+            digits.
+        parts: which parts of SVHN to train on. With `train+extra` each batch is from train, from
+            the odd pictures of extra or from the even pictures of extra, with equal probability.
+        contrast: `standard`: the pixels of every picture get mean 0 and standard deviation 1.
+            `raw`: pixels stay as they are, as in the paper.
         validation: the number of house numbers of train that are kept for validation; the paper
             keeps none.
-        augmentation: whether training crops vary in place, colour and size.
+        augmentation: whether training crops vary in where they lie, in colour and in size.
         batch_bags: the number of crops in a training batch.
-        protocol: with `paper` boxes are clipped before they are joined, pixels of a resized crop
-            have the published indices, and batches are blocks of an order drawn once; `ours` has
-            crops around whole boxes, pixels at their centres and batches that use every crop before
-            any comes again.
+        protocol: `paper`: boxes are clipped before they are joined, pixels of a resized crop have
+            the published indices, and batches are consecutive blocks of one random order of all
+            crops. `ours`: crops are around whole boxes, pixels are sampled at their centres, and
+            batches use every crop once before any is used again.
     """
 
     name = "svhn"
     folder = "svhn"
     how_to_get = (
-        "fetch it with `milbench data fetch svhn` (and svhn-extra for task.parts=train+extra), or point --data-dir or "
-        "MILBENCH_DATA at a folder with svhn/train and svhn/test"
+        "fetch it with `milbench data fetch svhn` (and svhn-extra for task.parts=train+extra), "
+        "or point --data-dir or MILBENCH_DATA at a folder with svhn/train and svhn/test"
     )
 
     published = (
@@ -81,8 +87,9 @@ class SVHN(StreetNumbers):
             protocol=_AS_PUBLISHED,
             data="SVHN, ",
             margin=0.004,
-            note="The margin is twice the standard error of 5.1 % on 13,068 test numbers. Which size reached 5.1 % is "
-            "not stated: beside any one size here, the published figure has been chosen among three",
+            note="The margin is twice the standard error of 5.1 % on 13,068 test numbers. "
+            "Which size reached 5.1 % is not stated: beside any one size here, "
+            "the published figure has been chosen among three",
         ),
         _of_method(
             "Li 2018, exact read by columns",

@@ -1,4 +1,4 @@
-"""Bags of Gaussian instances from a known distribution, to measure how far from the optimum each loss ends."""
+"""Bags of Gaussian instances from a known distribution, where the optimal errors are known."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -43,7 +43,10 @@ from milbench.families.label_set_prior import LabelSetKind, LabelSetRule
 _EVAL_BATCH = 250
 """How many bags are scored at once."""
 _DRAWN_TOGETHER = 10
-"""How many training batches are drawn before the errors of their label sets. Published results depend on it."""
+"""How many training batches are sampled before the errors of their label sets are.
+
+All come from one random generator, so that another number would change published results.
+"""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -51,73 +54,76 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class SyntheticBags(Task):
     """Find the class of every instance of an unordered bag in R^d, given the label set.
 
-    Every instance is, independently, of class c with probability `class_rate` for each c, else
-    background. Class c is normal with unit variance around the point at separation/sqrt(2) on axis
-    c, so that any two classes are `separation` standard deviations apart. The background is normal
-    around 0 with the standard deviation `background_scale`. The size of a bag is uniform on
-    min_size..max_size. The label set is the set of the classes drawn; it is empty in negative bags,
-    where all instances are background. Training bags are new in every epoch.
+    The class of every instance is sampled independently: each class has the probability
+    `class_rate`, and background the rest. An instance of class c is normal with unit variance
+    around the point at separation/sqrt(2) on axis c, so that any two classes are `separation`
+    standard deviations apart. Background is normal around 0 with the standard deviation
+    `background_scale`. The size of a bag is uniform on min_size..max_size. The label set holds the
+    classes of the instances, and is empty if all instances are background. Training bags are new in
+    every epoch.
 
-    With other `label_sets` or an `empty_share` a label set is drawn after the size, and then
-    classes of instances as above, but on the condition that they have this label set:
-    `milbench.families.label_set_prior` says it in full.
+    With other `label_sets` or an `empty_share`, a label set is sampled after the size, and then the
+    classes of the instances as above, on the condition that they have this label set. See
+    `milbench.families.label_set_prior`.
 
-    As the distribution is known, so are the optimal decisions, by the exact posterior of every
-    instance and of the label set given the whole bag, and of a single instance that is not
-    background. Each `bayes_*` metric is their error on the bags on which the loss is evaluated, and
-    each `excess_*` metric is the difference: it is paired, has little noise, and may be slightly
-    negative. Where instances depend on each other, a network that sees them one by one cannot be
-    expected to reach the optimum: the `reference_*` metrics are the errors of decisions that know
-    the distribution and see one instance at a time (`milbench.families.decisions`), and
-    `above_reference_*` is the difference, which may be negative, as a network can learn what the
-    reference takes no notice of. Where label sets cannot tell a class from another one or from the
-    background, `learnable_posterior_error` counts these as one.
+    As the distribution is known, so are the optimal decisions: about an instance or the label set,
+    given the whole bag, and about a single instance that is not background. They follow from the
+    exact posterior. Each `bayes_*` metric is the error of the optimal decisions on the bags on
+    which the loss is evaluated, and each `excess_*` metric is the error of the loss minus this
+    error. Since both errors are on the same bags, the difference has little noise; it may be
+    slightly negative.
+
+    Where instances depend on each other, a network that sees them one by one cannot be expected to
+    reach the optimum. So there is a reference, which knows the distribution but sees one instance
+    at a time (`milbench.families.decisions`). Each `reference_*` metric is its error, and each
+    `above_reference_*` metric is the error of the loss minus this error. It may be negative, as a
+    network can learn what the reference ignores. Where label sets cannot tell a class from another
+    class or from the background, `learnable_posterior_error` counts the two as one.
 
     Args:
-        num_classes: C, the background not counted.
-        dimension: d, at least C, and with `context` at least C+1.
+        num_classes: C, the number of classes, background not counted.
+        dimension: d, the number of features. It is at least C, and with `context` at least C+1.
         min_size: the smallest number of instances in a bag.
-        max_size: the largest.
-        class_rate: the probability of each class, so that background has 1 - C * class_rate.
+        max_size: the largest number of instances in a bag.
+        class_rate: the probability that an instance is of a class, for each class; background has
+            the probability 1 - C * class_rate.
         separation: the distance of any two classes, in standard deviations.
         background_scale: the standard deviation of the background.
         bags_per_epoch: the number of training bags in an epoch.
-        label_sets: `independent`, as above; `together`, classes 2i and 2i+1 only together;
-            `exclusive`, never both; `mostly-together`, pairs as in `together` nine times in ten,
-            else as in `exclusive`; `constant`, class 0 always; `uniform`, 1 to `labels_per_bag`
-            classes, each number equally often.
-        labels_per_bag: the largest number of classes in a bag, for `uniform`.
-        imbalance: the probability of class 0 divided by that of the last class; those between fall
-            geometrically, and the sum stays C * class_rate. Single instances to evaluate on have
-            classes in the same proportions.
+        label_sets: which classes occur together. `independent`: as above. `together`: classes 2i
+            and 2i+1 occur only together. `exclusive`: they never occur together. `mostly-together`:
+            nine times in ten as `together`, else as `exclusive`. `constant`: class 0 occurs in
+            every bag. `uniform`: 1 to `labels_per_bag` classes, each number equally often.
+        labels_per_bag: the largest number of classes in a bag, with `uniform` label sets.
+        imbalance: the probability of class 0 divided by the probability of the last class. The
+            probabilities of the classes between them fall geometrically, and the sum of all stays
+            C * class_rate. Single instances to evaluate on have classes in the same proportions.
         empty_share: the share of bags without a class; None: the share that follows from the other
             parameters.
-        labels_dropped: the probability that the label set of a training bag lacks a class that
-            occurs.
-        labels_added: the probability that it has one that does not, unless it would be larger than
-            the bag.
+        labels_dropped: the probability that a class that occurs in a training bag is missing from
+            its label set.
+        labels_added: the probability that a class that does not occur in a training bag is added to
+            its label set, unless the set would be larger than the bag.
         noise_in: the bags whose label sets have these errors. With `training+validation`,
-            thresholds and settings are chosen by label sets with errors, as they are where nobody
-            knows the true ones. Validation label sets get their errors once for all seeds. These
-            bags then have no metrics of instances, of the optimum or of the reference, which would
-            know the truth. Test label sets have no errors, and their optimum and reference stay as
-            they are: these know the distribution and never see an error.
+            thresholds and settings are chosen by label sets with errors, as where nobody knows the
+            true ones. Validation label sets get the same errors for all seeds. Validation bags then
+            have no metrics of instances, optimum or reference, which would need the truth. Test
+            label sets have no errors; optimum and reference on test bags stay the same.
         context: in bags with class 0, the share of the background that is normal with unit variance
             around the point at separation/sqrt(2) on axis C, as one more class would be.
         context_without: the same share in bags without class 0.
-        context_swapped: whether these two shares change places in test bags.
-        test_sizes: smallest and largest size of test bags, such as "20-40"; None: as those of all
+        context_swapped: whether test bags swap `context` and `context_without`.
+        test_sizes: the smallest and largest size of test bags, such as "20-40"; None: as for all
             other bags.
-        test_label_sets: the label sets of test bags, as `label_sets`; None: as those of all other
-            bags.
-        overlap: the probability with which an instance of a class moves to a position that it
-            shares with all others that move. This position is drawn from those with a class, and is
-            normal around the sum of the points of the classes that it then shows; the instances
-            that move leave background behind. Label sets stay the same. The metrics of instances,
-            of the optimum and of the reference are left out, since a position may show several
+        test_label_sets: `label_sets` of test bags; None: as for all other bags.
+        overlap: the probability that an instance of a class moves to one position, which all
+            instances that move share. This position is chosen at random from the positions with a
+            class. It is normal around the sum of the points of the classes that it then shows. The
+            instances that move leave background behind. Label sets stay the same. Metrics of
+            instances, optimum and reference are left out, since a position may show several
             classes.
-        training_bags: the number of training bags, drawn once a seed; an epoch goes through them in
-            random order, again and again, up to `bags_per_epoch`. 0: all are new.
+        training_bags: the number of training bags, made once for a seed. An epoch goes through them
+            in random order, again and again, up to `bags_per_epoch`. 0: all training bags are new.
     """
 
     name = "synthetic-bags"
@@ -128,7 +134,7 @@ class SyntheticBags(Task):
     format: BagFormat
     amount_parameter = "training_bags"
     added: ClassVar[Mapping[str, Any]] = {"noise_in": "training"}
-    """Parameters that came later: at these values they are left out of the id of a cell."""
+    """Parameters that are newer than stored cells: at these values the id of a cell omits them."""
 
     def __init__(
         self,
@@ -163,7 +169,8 @@ class SyntheticBags(Task):
         label_sets_in_test = test_label_sets or label_sets
         if labels_per_bag is not None and "uniform" not in (label_sets, label_sets_in_test):
             raise UsageError(
-                f"labels_per_bag = {labels_per_bag} is for label_sets = uniform, not for {label_sets}"
+                f"labels_per_bag = {labels_per_bag} is for label_sets = uniform, "
+                f"not for {label_sets}"
             )
         self.training = GaussianBags(
             num_classes=num_classes,
@@ -215,7 +222,7 @@ class SyntheticBags(Task):
         splits = dict(_eval_splits(sources, self.revision, device))
         true_splits = splits
         if self.validates_on_noise:
-            # The optimum and the reference know the truth: they are measured on test bags alone.
+            # Optimum and reference need true label sets, which only test bags have.
             true_splits = {"test": splits["test"]}
             noisy = self._noisy_validation(splits["validation"], device)
             splits = {"validation": noisy, "test": splits["test"]}
@@ -250,7 +257,8 @@ class SyntheticBags(Task):
     def _noisy_validation(self, clean: EvalSplit, device: torch.device) -> EvalSplit:
         """Return the validation bags with errors in their label sets, the same for all seeds.
 
-        Single instances are left out: that each has one class is more than noisy labels tell.
+        Single instances are left out: they would tell the true class of an instance, which nobody
+        with noisy label sets knows.
         """
         rng = generator(self.name, self.revision, "validation", "noise")
         noisy = [with_noise(bags.to(CPU), self.noise, rng).to(device) for bags in clean.bags]
@@ -258,22 +266,28 @@ class SyntheticBags(Task):
 
     @property
     def _groups(self) -> tuple[int, ...]:
-        """For each channel, background last, the first one that label sets cannot tell from it."""
+        """For each channel, background last, its group: channels that label sets cannot tell apart.
+
+        A group is named by one of its channels.
+        """
         channels = range(self.format.num_classes + 1)
         kind = self.training.rule.kind
         if kind == "together":
-            # Classes 2i and 2i+1 only occur together. Their number is even, so that the background
-            # stays by itself.
+            # Classes 2i and 2i+1 only occur together. As the number of classes is even, the
+            # background stays by itself.
             return tuple(channel // 2 * 2 for channel in channels)
         if kind == "constant":
-            # Class 0 is in every bag, as the background is.
+            # Class 0 is in every bag, like the background.
             background = self.format.num_classes
             return (background, *channels[1:])
         return tuple(channels)
 
 
 def _parse_sizes(text: str) -> tuple[int, int]:
-    """Return the smallest and the largest size that a text such as "20-40" names. Raises UsageError."""
+    """Return the two sizes in a text such as "20-40".
+
+    Raises UsageError if the first is larger than the second.
+    """
     first, last = text.split("-")
     smallest = int(first)
     largest = int(last)
@@ -285,7 +299,7 @@ def _parse_sizes(text: str) -> tuple[int, int]:
 def _rule(
     label_sets: LabelSetKind, labels_per_bag: int | None, empty_share: float | None
 ) -> LabelSetRule:
-    """Return the rule of label sets. The number of labels is for `uniform` alone."""
+    """Return the rule of label sets. Only `uniform` keeps the number of labels."""
     if label_sets != "uniform":
         labels_per_bag = None
     return LabelSetRule(label_sets, labels_per_bag, empty_share)
@@ -293,24 +307,24 @@ def _rule(
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SyntheticProblem(EvaluatedBags):
-    """Bags from a known distribution, and the errors of those who know it."""
+    """Bags from a known distribution, with the errors of decisions that know it."""
 
     training: GaussianBags
     """The distribution of training bags."""
     noise: tuple[float, float]
-    """How often a training label set lacks a class, and how often it has a wrong one."""
+    """The parameters `labels_dropped` and `labels_added` of the task."""
     bags_per_epoch: int
     pool: Bags | None
-    """The training bags; None: all are new."""
+    """The training bags; None: new bags are made for every step."""
     device: torch.device
     sources: "Sources"
-    """The distributions that bags to evaluate on were drawn from."""
+    """The distributions that bags to evaluate on come from."""
     revision: int
-    """Of the task."""
+    """The revision of the task."""
     true_splits: dict[Split, EvalSplit]
     """The splits whose label sets have no errors."""
     groups: tuple[int, ...]
-    """For each channel, background last, the first one that label sets cannot tell from it."""
+    """For each channel, background last, its group: channels that label sets cannot tell apart."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -329,16 +343,16 @@ class SyntheticProblem(EvaluatedBags):
     def _new_bags(self, rng: torch.Generator) -> Iterator[Bags]:
         counts = [len(part) for part in torch.arange(self.bags_per_epoch).split(self.batch_bags)]
         for counts_together in batched(counts, _DRAWN_TOGETHER):
-            drawn = [self.training.draw(count, rng) for count in counts_together]
-            for bags in drawn:
+            clean = [self.training.draw(count, rng) for count in counts_together]
+            for bags in clean:
                 yield with_noise(bags, self.noise, rng).to(self.device)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of single instances and of bags, those of optimum and reference, and the differences."""
+        """Return the metrics of loss, optimum and reference, and the differences."""
         evaluated = super().evaluate(score)
         if self.training.overlap:
             return evaluated
-        # The base class always returns them.
+        # For mypy: the base class always returns predictions.
         assert evaluated.predictions is not None  # noqa: S101
         learnable = learnable_errors(score, self.true_splits, self.groups)
         predictions = with_ratios(evaluated.predictions, LEARNABLE, learnable)
@@ -356,23 +370,26 @@ class SyntheticProblem(EvaluatedBags):
 
 
 def with_noise(bags: Bags, noise: tuple[float, float], rng: torch.Generator) -> Bags:
-    """Return bags with errors in their label sets, and then without the truth, which would tell of them."""
+    """Return bags with errors in their label sets.
+
+    If there are errors, the bags lose their truth, which would contradict the label sets.
+    """
     if not any(noise):
         return bags
-    # Bags that are drawn always have a mask.
+    # For mypy: `GaussianBags.draw` always makes a mask.
     assert bags.mask is not None  # noqa: S101
     labels = noisy_labels(bags.labels, bags.mask.sum(dim=1), *noise, rng)
     return replace(bags, labels=labels, truth=None)
 
 
 Sources = tuple[tuple[Split, GaussianBags, int], ...]
-"""The distribution of the bags of each split, and their number."""
+"""For each split, its name, the distribution of its bags, and their number."""
 
 
-# The cells that one process computes share their bags.
+# Cached, so that the cells that one process computes share their bags.
 @lru_cache(maxsize=1)
 def _eval_splits(sources: Sources, revision: int, device: torch.device) -> dict[Split, EvalSplit]:
-    """Return the fixed bags of every split, and as many single instances."""
+    """Return the bags of every split, the same for all seeds, and as many single instances."""
     splits: dict[Split, EvalSplit] = {}
     for split, model, count in sources:
         rng = generator(SyntheticBags.name, revision, split)
@@ -386,28 +403,30 @@ def _eval_splits(sources: Sources, revision: int, device: torch.device) -> dict[
 
 
 def _single_instances(model: GaussianBags, count: int, rng: torch.Generator) -> Bags:
-    """Return bags of one instance, of each class as often as it is drawn, on the CPU."""
+    """Return bags of one instance, on the CPU.
+
+    The classes are as frequent as in the bags of the model; there is no background.
+    """
     if model.imbalance == 1:
         classes = torch.randint(model.num_classes, (count, 1), generator=rng)
     else:
         rates = model.rates[:-1]
-        drawn = torch.multinomial(rates, count, replacement=True, generator=rng)
-        classes = drawn.unsqueeze(1)
+        classes = torch.multinomial(rates, count, replacement=True, generator=rng).unsqueeze(1)
     noise = torch.randn(count, 1, model.dimension, generator=rng)
     labels = label_matrix(classes, model.num_classes)
     return Bags(model.emit(classes, noise), labels, origin=Origin(torch.arange(count)))
 
 
-# The cells that one process computes share these errors: to compute the optimum takes longer than
-# an epoch.
+# Cached, so that the cells that one process computes share these errors: to compute the optimum
+# takes longer than an epoch.
 @cache
 def _known_errors(
     sources: Sources, revision: int, device: torch.device, groups: tuple[int, ...]
 ) -> dict[str, float]:
     """Return the errors of the optimum and of the reference on all splits, by `split/metric`."""
     splits = _eval_splits(sources, revision, device)
-    # The reference knows the distribution of training bags, which the first split, validation, has
-    # too.
+    # The reference knows the distribution of training bags. The first source, for validation, has
+    # the same distribution.
     _, training, _ = sources[0]
     errors = reference_errors(training.marginal_log_posterior, splits, groups)
     for split, model, _ in sources:

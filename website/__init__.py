@@ -1,8 +1,8 @@
-"""How the site is built: the pages of docs/, and those that are made from the registries, docstrings and reports.
+"""Build the site: the pages of docs/, and pages made from registries, docstrings and reports.
 
-`make docs` runs mkdocs with the hooks of `website.hooks` and then `website.check`. Nothing here is
-installed with milbench. Every other module returns files of the site by their path in it; only
-`website.hooks` knows mkdocs.
+`make docs` runs mkdocs with the hooks of `website.hooks`, and then `website.check`. The other
+modules return files of the site by their paths, and only `website.hooks` knows mkdocs. This package
+is not installed with milbench.
 """
 
 from pathlib import Path

@@ -1,8 +1,9 @@
-"""Check the built site: every link leads to a page and a place in it, and nothing is fetched from another host.
+"""Check the built site: no link is broken, and no page fetches anything from another host.
 
     python -m website.check site
 
-mkdocs checks the links of Markdown; this reads the pages that came out, as a browser does.
+mkdocs checks only the links of Markdown. This program reads the pages that mkdocs has made, as a
+browser does.
 """
 
 import re
@@ -23,14 +24,14 @@ FETCHED = {
 }
 """Tags for which a browser fetches something by itself, and the attribute that has its address."""
 NOT_FETCHED = {"next", "prev", "canonical", "alternate"}
-"""Kinds of <link> that name a page, which no browser loads by itself."""
+"""Kinds of <link> for which a browser fetches nothing by itself."""
 
 
 class Page(HTMLParser):
-    """The anchors of a page, its links, and what a browser fetches for it.
+    """The anchors of a page, its links, and the addresses that a browser fetches for it.
 
     Args:
-        path: of the HTML file.
+        path: the HTML file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,14 +55,18 @@ class Page(HTMLParser):
             self.fetched.add(given[FETCHED[tag]])
         if tag in ("source", "img") and given.get("srcset"):
             for candidate in given["srcset"].split(","):
-                # An address and, after a space, a width.
+                # A candidate is an address and, after a space, a width.
                 address = candidate.split()[0]
                 self.fetched.add(address)
 
 
 def problems(site: Path) -> list[str]:
-    """Return a line for every broken link and every request to another host in the pages and styles of a folder."""
-    # A server sends 404.html at any address: its links begin at the root of the host.
+    """Return a line for every problem of the pages and style sheets in a folder.
+
+    A problem is a broken link, or something that a browser would fetch from another host.
+    """
+    # 404.html is left out: a server sends it at any address, so its links begin at the root of the
+    # host.
     paths = set(site.rglob("*.html")) - {site / "404.html"}
     pages = {path: Page(path) for path in sorted(paths)}
     lines = []
@@ -78,7 +83,7 @@ def problems(site: Path) -> list[str]:
 
 
 def _fetches(where: str, addresses: Iterable[str]) -> list[str]:
-    """Return a line for every address on another host that a file fetches."""
+    """Return a line for every address on another host, of those that the file `where` fetches."""
     return [f"{where}: fetches {address}" for address in addresses if _is_elsewhere(address)]
 
 
@@ -87,7 +92,10 @@ def _is_elsewhere(address: str) -> bool:
 
 
 def _is_broken(link: str, page: Page, pages: dict[Path, Page]) -> bool:
-    """Return whether a link names no file of the site, or no place in its page; other hosts are not asked."""
+    """Return whether a link leads to no file of the site, or to no anchor in its page.
+
+    A link to another host counts as good.
+    """
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
         return False
@@ -102,7 +110,10 @@ def _is_broken(link: str, page: Page, pages: dict[Path, Page]) -> bool:
 
 
 def main() -> int:
-    """Print the problems of the site in the folder that the command line names; exit code 1 if there are any."""
+    """Print the problems of the site in the folder that the command line names.
+
+    Returns the exit code: 1 if there are problems, else 0.
+    """
     site = Path(sys.argv[1]).resolve()
     faults = problems(site)
     for fault in faults:

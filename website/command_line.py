@@ -8,10 +8,10 @@ from website import REPOSITORY
 
 def files() -> dict[str, str]:
     """Return the page."""
-    asked = ["milbench/cli/main.py", "utils", "docs"]
+    arguments = ["milbench/cli/main.py", "utils", "docs"]
     options = ["--name", "milbench", "--title", "Command line"]
     made = subprocess.run(
-        [sys.executable, "-m", "typer", *asked, *options],
+        [sys.executable, "-m", "typer", *arguments, *options],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""Formulas: TeX in Markdown becomes SVG in the page, so that no reader's browser runs or fetches anything for it."""
+"""Turn the TeX formulas of a page into SVG, so that a browser needs no script for them."""
 
 import html
 import re
@@ -7,13 +7,14 @@ from functools import cache
 import ziamath
 
 MARKED = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
-"""What pymdownx.arithmatex makes of $...$ and $$...$$."""
+"""A pattern of the HTML that the extension pymdownx.arithmatex makes of $...$ and $$...$$."""
 SIZES = {"span": 16, "div": 19}
-"""Of the letters, in pixels at the size of the text around them."""
+"""The size of the letters of a formula in pixels, by the tag of the formula."""
 EM = 16
-"""Pixels of an em, the size of the text around a formula."""
+"""The size of the text around a formula in pixels: one em."""
 
-# Paths in place of symbols, whose ids would repeat in a page.
+# With svg2, ziamath would define each letter as a symbol with an id, and these ids would repeat in
+# a page.
 ziamath.config.svg2 = False
 
 
@@ -35,8 +36,8 @@ def draw(page: str) -> str:
 
 @cache
 def _drawn(tag: str, tex: str) -> str:
-    """Return a formula as an element of a page: a `span` in a line of text, or a `div` by itself."""
-    # Without braces, ziamath sets a minus after a bracket apart like one between two numbers.
+    """Return a formula as an element of a page: `span` in a line of text, or `div` by itself."""
+    # Without braces, ziamath would space a minus after a bracket like a minus between two numbers.
     unary = tex.replace("(-", "({-}")
     is_inline = tag == "span"
     formula = ziamath.Latex(unary, size=SIZES[tag], color="currentColor", inline=is_inline)
@@ -45,10 +46,10 @@ def _drawn(tag: str, tex: str) -> str:
     if box is None:
         raise ValueError(f"ziamath draws {tex} without a viewBox")
     _, top, width, height = (float(number) / EM for number in box[1].split())
-    # The line of the letters is at 0: what is below it hangs below the line of the text.
+    # The baseline of the letters is at 0. What is below it hangs below the baseline of the text.
     below = top + height
     style = f"width:{width:.3f}em;height:{height:.3f}em;vertical-align:{-below:.3f}em"
-    # The size is that of the style, which follows the size of the text.
+    # The attributes with pixels are removed: the size in em, in the style, follows the text.
     svg = re.sub(r' (width|height)="[\d.]+"', "", svg, count=2)
     label = html.escape(tex)
     svg = svg.replace("<svg ", f'<svg style="{style}" role="img" aria-label="{label}" ', 1)

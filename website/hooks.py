@@ -1,4 +1,4 @@
-"""The hooks of mkdocs: add the pages that are made, and let links to files outside docs/ lead to their pages."""
+"""The hooks of mkdocs: add the pages that are made, and mend links to files outside docs/."""
 
 import sys
 from typing import Any
@@ -38,7 +38,10 @@ MAKERS = (
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages of all losses, tasks, networks and public names where the navigation names them."""
+    """Put the pages of losses, tasks, networks and public names into the navigation.
+
+    mkdocs.yml has a word for each list of pages, such as LOSSES.
+    """
     made = {
         "LOSSES": losses.titles(),
         "TASKS": tasks.titles(),
@@ -58,18 +61,28 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+def on_page_markdown(
+    markdown: str,
+    page: Page,
+    config: MkDocsConfig,  # noqa: ARG001
+    files: Files,  # noqa: ARG001
+) -> str:
     """Let every link lead to the page that its file has on the site."""
     if page.file.src_uri == "losses.md":
         markdown = losses.linked(markdown)
     return lead_to_the_site(markdown, page.file.src_uri)
 
 
-def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+def on_page_content(
+    html: str,
+    page: Page,  # noqa: ARG001
+    config: MkDocsConfig,  # noqa: ARG001
+    files: Files,  # noqa: ARG001
+) -> str:
     """Draw the formulas of every page, and keep a mean, its spread and its tick on one line."""
-    drawn = formulas.draw(html)
-    drawn = drawn.replace(" ± ", f"{NO_BREAK}±{NO_BREAK}")
-    return drawn.replace(" ✓</td>", f"{NO_BREAK}✓</td>")
+    html = formulas.draw(html)
+    html = html.replace(" ± ", f"{NO_BREAK}±{NO_BREAK}")
+    return html.replace(" ✓</td>", f"{NO_BREAK}✓</td>")
 
 
 def _filled(nav: Any, made: dict[str, list[dict[str, str]]]) -> Any:

@@ -1,10 +1,11 @@
-"""Set errors at each length of training: a table for the page of a loss or a network, and a picture of some tasks.
+"""Set errors at each length of training, from reports/lengths.
+
+They are a table for the page of a loss or a network, and a picture for docs/, made by
 
     python -m website.lengths docs/lengths.png 3 spoken-digits handwritten-words soundscapes
     python -m website.lengths docs/lengths-narrow.png 1 spoken-digits handwritten-words soundscapes
 
-The number is how many panels stand side by side: one for a telephone. Both pictures are made from
-reports/lengths.
+The number is how many panels are side by side: one for a telephone.
 """
 
 import sys
@@ -28,8 +29,9 @@ from website import REPOSITORY
 REPORT = REPOSITORY / "reports" / "lengths"
 SECTION = """
 ## At each length of training
-Set error in %, mean ± standard deviation over seeds; ✓: may be the best of nine at that length, ≤: then
-worse than the best by at most so many points ([{title}](../../reports/lengths/index.html)).
+Set error in %, mean ± standard deviation over seeds; ✓: may be the best of nine at that length,
+≤: then worse than the best by at most so many points
+([{title}](../../reports/lengths/index.html)).
 
 {table}
 """
@@ -37,14 +39,14 @@ worse than the best by at most so many points ([{title}](../../reports/lengths/i
 
 @cache
 def lengths() -> list[Lengths]:
-    """Return the tasks of the published comparison of lengths; none before it is published."""
+    """Return the tasks of the published comparison of lengths; [] if it is not published yet."""
     if not REPORT.is_dir():
         return []
     return lengths_of(Study(read(REPORT)))
 
 
 def section(loss: str = "", network: str = "") -> str:
-    """Return the section of a loss, or of all losses that had a network; "" where nothing is known."""
+    """Return the section of a loss, or of all losses with a network; "" if it has no results."""
     tasks = lengths()
     # Tasks with fewer lengths than others leave the last columns empty.
     columns = max((len(one.studies) for one in tasks), default=0)
@@ -63,14 +65,17 @@ def section(loss: str = "", network: str = "") -> str:
 
 
 def _rows_of(one: Lengths, loss: str, network: str, columns: int) -> list[list[str]]:
-    """Return a row for each variant of a loss, or with a network: task, variant, errors by length, no skill."""
+    """Return a row for each variant of a loss, or with a network, on one task.
+
+    A row has the task, the variant, its errors by length in `columns` columns, and no skill.
+    """
     no_skill = float(one.longest.constant_answer(one.task).mean())
     shown_no_skill = number(no_skill, 1, one.longest.metric(one.task))
     rows = []
     for variant, errors in lengths_table(one).frame.iterrows():
         name, _, its_network = str(variant).partition(" with ")
         is_of_loss = name.split()[0] == loss
-        # Variants with the network of the task name none.
+        # A variant with the default network of the task names no network.
         is_of_network = bool(network) and its_network == network
         if is_of_loss or is_of_network:
             empty = [NOTHING] * (columns - len(errors))
@@ -80,7 +85,7 @@ def _rows_of(one: Lengths, loss: str, network: str, columns: int) -> list[list[s
 
 
 def _head(tasks: list[Lengths], column: int) -> str:
-    """Return the head of a column: the lengths from the shortest to the longest one that tasks have there."""
+    """Return the head of a column: the shortest and the longest training that tasks have in it."""
     lengths_of_column = []
     for one in tasks:
         lengths_of_task = list(one.studies)
@@ -94,7 +99,10 @@ def _head(tasks: list[Lengths], column: int) -> str:
 
 @styled()
 def picture(tasks: Collection[str], columns: int) -> bytes:
-    """Return a PNG: the set error against the length of training on some tasks, as the report draws it on all."""
+    """Return a PNG of the set error by the length of training, on some tasks.
+
+    The report has the same picture of all tasks.
+    """
     shown = [one for one in lengths() if one.task in tasks]
     (made,) = pictures_of("lengths", "", LENGTHS_CAPTION, lengths_figure(shown, columns))
     return made.png()

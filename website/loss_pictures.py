@@ -1,4 +1,4 @@
-"""The picture of a loss: its value on the smallest bag in which losses differ, two positions and one class."""
+"""The picture of a loss: its value on a bag with two positions and one class."""
 
 import io
 
@@ -11,6 +11,7 @@ from milbench._utils.palette import INK
 from milbench.contracts.loss import Loss
 
 REACH = 5.0
+"""The largest logit of a picture; the smallest is -REACH."""
 SIDE = 41
 """How many logits from -REACH to REACH are tried at each position."""
 FLAT = 1e-6
@@ -18,10 +19,10 @@ FLAT = 1e-6
 
 
 def picture(loss: Loss) -> bytes:
-    """Return a PNG: the loss of a bag with the class and of one without, and the presence of the class.
+    """Return a PNG: the loss of a bag with the class and of a bag without, and the presence.
 
     Args:
-        loss: of any supervision; its weights, if it has some, are the initial ones.
+        loss: the loss, with any supervision. If it has weights, they get their initial values.
     """
     loss.build(1)
     with torch.no_grad():
@@ -32,11 +33,11 @@ def picture(loss: Loss) -> bytes:
 
 
 def _surfaces(loss: Loss) -> Figure:
-    """Draw the loss of both bags, and the presence of the class, by the logits of the class at the two positions."""
+    """Draw the losses of both bags and the presence of the class, by the logits of the class."""
     logits = torch.linspace(-REACH, REACH, SIDE)
     first, second = torch.meshgrid(logits, logits, indexing="xy")
-    # Every pair of logits is a bag of two positions. They have a height of 1, as some losses read
-    # columns.
+    # Every pair of logits is a bag of two positions. The bag is an image of one row, since `ctc`
+    # reads columns.
     batch = torch.zeros(SIDE * SIDE, 2, 1, 2)
     batch[:, 0, 0, 0] = first.flatten()
     batch[:, 0, 0, 1] = second.flatten()
@@ -56,7 +57,7 @@ def _surfaces(loss: Loss) -> Figure:
 
 
 def _contours(figure: Figure, axes: Axes, logits: Tensor, values: Tensor) -> None:
-    """Draw values (SIDE, SIDE) by two logits."""
+    """Draw values (SIDE, SIDE) as a surface over the logits at two positions."""
     axes.set_aspect("equal")
     axes.tick_params(labelsize=7)
     if float(values.max() - values.min()) < FLAT:
@@ -64,13 +65,13 @@ def _contours(figure: Figure, axes: Axes, logits: Tensor, values: Tensor) -> Non
         text = f"{float(values.mean()):.3g} everywhere"
         axes.text(0, 0, text, ha="center", va="center", fontsize=9)
         return
-    drawn = axes.contourf(logits, logits, values, levels=16, cmap="YlGnBu")
-    bar = figure.colorbar(drawn, ax=axes, shrink=0.8)
+    surface = axes.contourf(logits, logits, values, levels=16, cmap="YlGnBu")
+    bar = figure.colorbar(surface, ax=axes, shrink=0.8)
     bar.ax.tick_params(labelsize=7)
 
 
 def _curve(loss: Loss) -> Figure:
-    """Draw the loss of a bag of one position with one of two classes, by the logit of that class."""
+    """Draw the loss of a bag of one position with one of two classes, by the logit of the class."""
     logits = torch.linspace(-REACH, REACH, SIDE)
     # One position, two classes, and a background that such losses do not read.
     batch = torch.zeros(SIDE, 3, 1)
@@ -87,7 +88,7 @@ def _curve(loss: Loss) -> Figure:
 
 
 def _values_of_bags_with_class(loss: Loss, batch: Tensor) -> Tensor:
-    """Return (N,), the loss of N bags that all hold the one class, at their first position."""
+    """Return (N,), the losses of N bags that show the class at their first position."""
     bags = len(batch)
     number_of_class = 0
     background = 1
@@ -101,7 +102,7 @@ def _values_of_bags_with_class(loss: Loss, batch: Tensor) -> Tensor:
 
 
 def _values_of_bags_without_class(loss: Loss, batch: Tensor) -> Tensor:
-    """Return (N,), the loss of N bags without the one class."""
+    """Return (N,), the losses of N bags without the class."""
     bags = len(batch)
     no_instance = -1
     background = 1
@@ -117,7 +118,7 @@ def _values_of_bags_without_class(loss: Loss, batch: Tensor) -> Tensor:
 def _values(
     loss: Loss, batch: Tensor, labels: Tensor, target_by_supervision: dict[str, Tensor]
 ) -> Tensor:
-    """Return (N,), the loss of N bags with these label sets, and with the target of its supervision if it takes one."""
+    """Return (N,), the losses of N bags with these label sets, and a target for a loss with one."""
     target = target_by_supervision[loss.supervision] if loss.takes_target else None
     values: Tensor = loss(batch, labels, None, target)
     return values

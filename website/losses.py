@@ -1,4 +1,7 @@
-"""The pages of the losses: formula, picture, where it stands, docstring and code of each, and an overview."""
+"""The pages of the losses, and an overview.
+
+The page of a loss has its formula, picture, results beside other losses, docstring and code.
+"""
 
 import re
 from functools import cache
@@ -13,8 +16,9 @@ from website.loss_pictures import picture
 
 OVERVIEW = """# Every loss in pictures
 
-The bag of all pictures has two positions and one class (`cross-entropy`: one position). The axes are the logits of the
-class at the two positions; the background has logit 0. Dark is large. [What the symbols mean](../../losses.md).
+The bag of all pictures has two positions and one class (`cross-entropy`: one position).
+The axes are the logits of the class at the two positions; the background has logit 0.
+Dark is large. [What the symbols mean](../../losses.md).
 
 <div class="cards wide" markdown>
 {cards}
@@ -34,7 +38,8 @@ PAGE = """# {name}
 {formula}
 </div>
 
-Learns from: {supervision} · head: {head} · [the code](#code) · [what the symbols mean](../../losses.md)
+Learns from: {supervision} · head: {head} · [the code](#code)
+· [what the symbols mean](../../losses.md)
 
 ## What it sees
 <div class="scrolled" markdown>
@@ -71,7 +76,7 @@ nothing is learnt), ≤: then worse than it by at most so many points
 ![The mean set error of {name} among all losses, task by task]({name}-standing.png)
 </div>
 
-*The large marks in colour: {name}. Grey: the other losses.*
+*The large symbols in colour: {name}. Grey: the other losses.*
 
 """
 NOT_COMPARED = "Not among [all losses](../../results.md#which-loss-is-best), since it {reason}.\n\n"
@@ -81,18 +86,18 @@ LEARNS_FROM = {
     "order": "the order of classes",
     "position": "the class at each position",
 }
-"""What the label of a bag says, by the supervision of a loss."""
+"""In words, what the label of a bag says, by the supervision of a loss."""
 HOLDS_CLASS = {
     "set": "that holds the class",
     "count": "that holds the class once",
     "order": "that holds the class once",
     "position": "that holds the class at the first position",
 }
-"""What a loss is told of the bag with the class in its picture, by its supervision."""
+"""What the caption of a picture says of the bag with the class, by the supervision of a loss."""
 OF_PRESENCE = ", in the binary cross-entropy of every class"
-"""What stands after the formula of a presence, from which such a loss is made."""
+"""Words after a formula that gives only the presence P_c, to say how the loss is made from it."""
 ROW = re.compile(r"^\| `([\w-]+)` \|(.*)\|$", re.MULTILINE)
-"""A row of a table of docs/losses.md: the name of a loss, and the other cells."""
+"""A pattern of a row of a table of docs/losses.md: the name of a loss, and the other cells."""
 
 
 def titles() -> list[dict[str, str]]:
@@ -136,14 +141,17 @@ def formulas() -> dict[str, str]:
 
 
 def _completed(formula: str) -> str:
-    """Return a formula with what the tables leave out: for some losses they have the presence of a class alone."""
+    """Return a complete formula: for some losses the tables give only the presence of a class."""
     if formula.startswith("$P_c"):
         return formula + OF_PRESENCE
     return formula
 
 
 def linked(overview: str) -> str:
-    """Return the text of docs/losses.md with each loss in its tables linked to its page, which only the site has."""
+    """Return the text of docs/losses.md with each loss in its tables linked to its page.
+
+    Only the site has these pages.
+    """
     return re.sub(
         r"^\| `([\w-]+)` \|(?=.*\$)",
         r"| [`\1`](reference/losses/\1.md) |",
@@ -178,7 +186,7 @@ def _heads(loss: Loss) -> str:
 
 
 def _standing(name: str, loss: Loss) -> str:
-    """Return where a loss stands among all losses, or why it is not among them."""
+    """Return the results of a loss beside all losses, or why it was not compared with them."""
     table = standing.table(standing.variants(name))
     if table:
         return STANDING.format(name=name, table=table)

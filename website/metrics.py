@@ -4,9 +4,9 @@ from milbench.contracts.metric_info import METRICS, Metric
 
 PAGE = """# Metrics
 
-A metric has a name in results and specs (`test/set_error` is the set error on test bags), a label in tables and
-figures, and a direction. Shares are stored in 0 to 1 and shown in percent. How losses are compared by a metric:
-[statistics of a report](../statistics.md).
+A metric has a name in results and specs (`test/set_error` is the set error on test bags),
+a label in tables and figures, and a direction. Shares are stored in 0 to 1 and shown in percent.
+How losses are compared by a metric: [statistics of a report](../statistics.md).
 """
 
 

@@ -1,4 +1,7 @@
-"""The drawing of a network: its layers from left to right, as high as their positions and as wide as their channels."""
+"""Draw a network: its layers from left to right.
+
+A layer is drawn as a box. More positions make it higher, and more channels wider.
+"""
 
 import io
 import math
@@ -21,21 +24,27 @@ LAYER_COLOUR = "#0e7490"
 
 
 class Box(NamedTuple):
-    """What is drawn of a layer: its name, the channels of its output, and the places that have them."""
+    """What is drawn of a layer: its name, and the channels and positions of its output."""
 
     name: str
     channels: int
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
+    """The size of each dimension of positions."""
 
 
 def picture(network: Network, sample: Tensor) -> bytes:
-    """Return a PNG of the layers of a network, in the order in which they ran on one bag (1, *bag_shape)."""
+    """Return a PNG of the layers of a network, in the order in which they run.
+
+    Args:
+        network: the network.
+        sample: one bag that it can read, (1, *bag_shape).
+    """
     boxes = [_input_box(network, sample), *_layer_boxes(network, sample)]
-    most_places = max(math.prod(box.places) for box in boxes)
+    most_positions = max(math.prod(box.positions) for box in boxes)
     figure = Figure(figsize=(max(4.8, 0.68 * len(boxes)), 2.2), layout="constrained")
     axes = figure.subplots()
     for number, box in enumerate(boxes):
-        _draw_box(axes, box, number, most_places)
+        _draw_box(axes, box, number, most_positions)
     axes.set(xlim=(-0.6, len(boxes) - 0.4), ylim=(-0.95, 0.85))
     axes.axis("off")
     file = io.BytesIO()
@@ -43,21 +52,21 @@ def picture(network: Network, sample: Tensor) -> bytes:
     return file.getvalue()
 
 
-def _draw_box(axes: Axes, box: Box, number: int, most_places: int) -> None:
-    """Draw a layer: its height and width grow with the logarithms of its places and channels."""
+def _draw_box(axes: Axes, box: Box, number: int, most_positions: int) -> None:
+    """Draw a layer: its height and width grow with the logarithms of its positions and channels."""
     width = 0.2 + 0.07 * math.log2(box.channels)
-    places = math.prod(box.places)
-    height = 0.2 + 0.8 * math.log2(places) / max(math.log2(most_places), 1)
+    positions = math.prod(box.positions)
+    height = 0.2 + 0.8 * math.log2(positions) / max(math.log2(most_positions), 1)
     colour = INPUT_COLOUR if number == 0 else LAYER_COLOUR
     corner = (number - width / 2, -height / 2)
     axes.add_patch(Rectangle(corner, width, height, facecolor=colour))
-    size = f"{box.channels}\n{' x '.join(map(str, box.places))}"
+    size = f"{box.channels}\n{' x '.join(map(str, box.positions))}"
     axes.text(number, height / 2 + 0.04, size, ha="center", va="bottom", fontsize=7)
     axes.text(number, -0.56, box.name, ha="center", va="top", fontsize=7, color=MUTED)
 
 
 def _input_box(network: Network, sample: Tensor) -> Box:
-    """Return the box of a bag: sets have their features last, sequences and images their channels first."""
+    """Return the box of a bag, whose features come last in sets, and first in other bags."""
     is_set = sample.ndim == 3 and not isinstance(network, SequenceNetwork)
     if is_set:
         return _box_with_channels_last("input", sample[0])
@@ -87,18 +96,18 @@ def _layer_boxes(network: Network, sample: Tensor) -> list[Box]:
 
 
 def _box_with_channels_last(name: str, values: Tensor) -> Box:
-    *places, channels = values.shape
-    # What has no positions has one place.
-    return Box(name, channels, tuple(places) or (1,))
+    *positions, channels = values.shape
+    # A layer without dimensions of positions has one position.
+    return Box(name, channels, tuple(positions) or (1,))
 
 
 def _box_with_channels_first(name: str, values: Tensor) -> Box:
-    channels, *places = values.shape
-    return Box(name, channels, tuple(places))
+    channels, *positions = values.shape
+    return Box(name, channels, tuple(positions))
 
 
 def _name(layer: nn.Module) -> str:
-    """Return what stands below a layer."""
+    """Return the text below a layer."""
     if isinstance(layer, nn.GRU):
         return "GRU"
     if not isinstance(layer, nn.Conv1d | nn.Conv2d):

@@ -1,4 +1,4 @@
-"""The pages of the networks: drawing or formula, what each suits, where it stands, docstring and code."""
+"""The pages of the networks: drawing or formula, suitable tasks, results, docstring and code."""
 
 import inspect
 from collections.abc import Iterable
@@ -31,23 +31,24 @@ SAMPLES = {
     "soundscapes": (32, 624),
     "spoken-digits": (32, 124),
 }
-"""The shape of a bag of each task, of a size that it may have."""
+"""For each task, the shape of a bag that its networks are drawn for."""
 BANDS = 32
-"""The features of all sequences in `SAMPLES`, by which these are told from sets."""
+"""The number of features of all sequences in `SAMPLES`, which tells sequences from sets."""
 CLASSES = 10
 """The number of classes that networks are drawn for."""
 NETWORK_OF_IMAGES = "torchvision"
 """The page of the networks that suit all tasks with images."""
 FORMULAS = {
     "gated-attention": (
-        r"$$z_c = u_c^\top \sum_k a_{ck} h_k + b_c, \qquad "
-        r"a_{ck} = \operatorname{softmax}_k\bigl(w_c^\top (\tanh(V h_k) \odot \sigma(U h_k))\bigr)$$"
+        r"$$z_c = u_c^\top \sum_k a_{ck} h_k + b_c, \qquad a_{ck} = "
+        r"\operatorname{softmax}_k\bigl(w_c^\top (\tanh(V h_k) \odot \sigma(U h_k))\bigr)$$"
     ),
     "dsmil": (
         r"$$z_c = \tfrac{1}{2}\bigl(s_{c m_c} + u_c^\top \sum_k a_{ck} B h_k + b'_c\bigr), \qquad "
         r"s_{ck} = w_c^\top h_k + b_c, \quad m_c = \operatorname{argmax}_k s_{ck},$$"
         "\n\n"
-        r"$$a_{ck} = \operatorname{softmax}_k\bigl(q_k^\top q_{m_c} / \sqrt{Q}\bigr), \qquad q_k = \tanh(A h_k)$$"
+        r"$$a_{ck} = \operatorname{softmax}_k\bigl(q_k^\top q_{m_c} / \sqrt{Q}\bigr), \qquad "
+        r"q_k = \tanh(A h_k)$$"
     ),
     "set-transformer": (
         r"$$z_c = u_c^\top \sum_k a_{ck} V x_k + b_c, \qquad "
@@ -59,9 +60,10 @@ FORMULAS = {
         r"z_{ck} = u_c^\top \operatorname{LN}(x_k) + b_c$$"
     ),
 }
-"""Of the networks that see a whole bag: h_k are the features of its instances, x_k those after self-attention.
+"""The formulas of the networks that see a whole bag, which are shown instead of drawings.
 
-Networks that pool instances have a logit z_c for each class; `context` has one at each position.
+h_k are the features of instance k, and x_k its features after self-attention. Networks that pool
+instances have one logit z_c for each class; `context` has a logit z_ck at each position.
 """
 PAGE = """# {name}
 
@@ -91,7 +93,8 @@ DRAWING = """<div class="scrolled" markdown>
 ![The layers of {name}]({file})
 </div>
 
-*Above each layer: channels, and positions; below: what it is. Input: one bag of {task}; drawn for ten classes.*"""
+*Above each layer: channels, and positions; below: what it is.
+Input: one bag of {task}; drawn for ten classes.*"""
 STANDING = """
 ## Where it stands
 Set error in %, mean ± standard deviation of five seeds after some 2,000 steps (8,000 on synthetic
@@ -104,7 +107,7 @@ if nothing is learnt), ≤: then worse than it by at most so many points
 
 
 class Entry(NamedTuple):
-    """A network: what makes it, and the tasks that name it; () where it suits every task of a kind."""
+    """A network: what makes it, and the tasks that list it, () if it suits every task of a kind."""
 
     maker: Any
     tasks: tuple[str, ...]
@@ -117,7 +120,10 @@ def titles() -> list[dict[str, str]]:
 
 @cache
 def entries() -> dict[str, list[Entry]]:
-    """Return the built-in networks by name: those of tasks, those that see whole bags, and torchvision's."""
+    """Return the built-in networks by name; tasks may have different networks of the same name.
+
+    First come the networks of tasks, then the networks that see whole bags, then torchvision's.
+    """
     of_tasks: dict[tuple[str, Any], list[str]] = {}
     for task in tasks().names():
         for name, maker in tasks().get(task).networks.items():
@@ -173,8 +179,8 @@ def _example(entry: Entry) -> str:
 
 
 def _section(name: str, entry: Entry, drawing: str) -> str:
-    """Return what a page says of one network of its name."""
-    # The class or function whose code is shown; some are made with fixed arguments.
+    """Return the section of one network on the page of its name."""
+    # The class or function whose code is shown. `partial` holds some with fixed arguments.
     maker = getattr(entry.maker, "func", entry.maker)
     file = Path(inspect.getsourcefile(maker) or "").resolve().relative_to(REPOSITORY)
     module = file.with_suffix("").as_posix().replace("/", ".")
@@ -222,7 +228,7 @@ def _command(name: str, entry: Entry) -> str:
 
 
 def _task_of_command(name: str, entry: Entry) -> str:
-    """Return a task that suits a network, one that needs no table of the user where there is one."""
+    """Return a task that suits a network, if possible one that needs no table of the user."""
     for task in entry.tasks:
         if not _needs_table(task):
             return task
@@ -239,12 +245,15 @@ def _needs_table(task: str) -> bool:
 
 
 def _standing(name: str) -> str:
-    """Return where a network stands among all losses and networks; "" where it is in no published comparison."""
+    """Return the results of a network beside others; "" if no published comparison has it."""
     table = standing.table(standing.of_network(name))
     if table:
         return STANDING.format(table=table)
     if name in ("conv", "gru"):
-        return "\n`conv` beside `gru` on sounds: [five losses with both](../../results.md#does-the-network-matter).\n"
+        return (
+            "\n`conv` beside `gru` on sounds: "
+            "[five losses with both](../../results.md#does-the-network-matter).\n"
+        )
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Pages from files outside docs/, how links find them on the site, and the style of the site."""
+"""Pages from files outside docs/, the links to them, and the style of the site."""
 
 import posixpath
 import re
@@ -6,7 +6,7 @@ import re
 from website import REPOSITORY
 
 LINK = re.compile(r"(\]\()([^()\s#:]+)((?:#[^()\s]*)?\))")
-"""A link of Markdown to a file, without the addresses of other hosts: they have a colon."""
+"""A pattern of a Markdown link to a file. Links to other hosts have a colon and do not match."""
 COPIES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
@@ -14,15 +14,15 @@ COPIES = {
     "examples/README.md": "examples.md",
     "reports/README.md": "gallery.md",
 }
-"""Where a file of the repository outside docs/ has its page on the site."""
+"""For each file of the repository outside docs/, the path of its page on the site."""
 
 
 def lead_to_the_site(markdown: str, page: str) -> str:
-    """Return the text of a page with links that hold on the site.
+    """Return the text of a page with links that are right on the site.
 
     Args:
-        markdown: of the page, whose links are those of the file that it comes from.
-        page: its path on the site, such as "running.md".
+        markdown: the text of the page, with the links of the file that it comes from.
+        page: the path of the page on the site, such as "running.md".
     """
     sources = {copy: source for source, copy in COPIES.items()}
     source = sources.get(page, f"docs/{page}")
@@ -30,17 +30,17 @@ def lead_to_the_site(markdown: str, page: str) -> str:
     def replaced(link: re.Match[str]) -> str:
         before, linked_file, after = link.groups()
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), linked_file))
-        there = posixpath.relpath(place(target), posixpath.dirname(page) or ".")
-        return f"{before}{there}{after}"
+        on_site = posixpath.relpath(place(target), posixpath.dirname(page) or ".")
+        return f"{before}{on_site}{after}"
 
     return LINK.sub(replaced, markdown)
 
 
 def place(path: str) -> str:
-    """Return where a file of the repository is on the site.
+    """Return the path on the site of a file of the repository.
 
     Args:
-        path: from the root of the repository, such as "docs/running.md".
+        path: the path from the root of the repository, such as "docs/running.md".
 
     Examples:
         >>> place("docs/running.md"), place("CONTRIBUTING.md"), place("reports/classic/report.md")
@@ -49,7 +49,7 @@ def place(path: str) -> str:
     if path in COPIES:
         return COPIES[path]
     if path == "README.md":
-        # The page that says on the site what the README says on GitHub.
+        # On the site, this page takes the part that the README has on GitHub.
         return "index.md"
     if path.startswith("reports/"):
         return path.replace("/report.md", "/index.html")

@@ -11,11 +11,12 @@ GROUPS = {
     "Estimator": ("BagClassifier",),
     "Bags": ("Bags", "Origin", "Truth", "label_matrix", "pad_bags", "generator"),
     "Tasks": ("load_task", "Task", "Problem", "BagFormat", "Folds", "Recipe", "Published"),
-    "Evaluation": ("EvalSplit", "evaluate_bags", "Evaluation", "Outcomes", "Scores", "ScoreFunction", "Split"),
-    "Families of tasks": ("FixedBags", "EvaluatedBags", "NestedDigits", "OneInstanceImages", "StreetNumbers",
-                          "ImageSplits", "LabelledImages"),
-    "Networks": ("load_network", "Network", "NetworkMaker", "AllConvolutional", "Layer", "InstanceMLP",
-                 "SequenceNetwork", "BagNetwork"),
+    "Evaluation": ("EvalSplit", "evaluate_bags", "Evaluation", "Outcomes", "Scores",
+                   "ScoreFunction", "Split"),
+    "Families of tasks": ("FixedBags", "EvaluatedBags", "NestedDigits", "OneInstanceImages",
+                          "StreetNumbers", "ImageSplits", "LabelledImages"),
+    "Networks": ("load_network", "Network", "NetworkMaker", "AllConvolutional", "Layer",
+                 "InstanceMLP", "SequenceNetwork", "BagNetwork"),
 }  # fmt: skip
 """The public names of `milbench`, by page."""
 MODULES = {"The exact likelihood": likelihood, "Contract tests": testing}

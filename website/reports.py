@@ -1,4 +1,4 @@
-"""The gallery of published reports, and their pages, made from what is kept of them."""
+"""The gallery of published reports, and the pages of these reports, made from reports/."""
 
 import re
 import shutil
@@ -14,13 +14,14 @@ from website import REPOSITORY
 
 REPORTS = REPOSITORY / "reports"
 LISTED = re.compile(r"\]\(([^/)]+)/report\.md\)")
-"""A link of reports/README.md to a report."""
+"""A pattern of a link of reports/README.md to a report."""
 FIRST_PICTURE = re.compile(r"\]\(([^)]+\.png)\)")
 TITLE = re.compile(r"^# (.*)", re.MULTILINE)
 SENTENCE = re.compile(r"^\*\*(.*)\*\*", re.MULTILINE)
-"""What is bold in a report: its answer."""
+"""A pattern of the sentence of a report in bold letters, which is its answer."""
 PICTURE_IN_DOCUMENT = re.compile(r"\]\(\.\./(reports/\S+\.png)\)")
-# Links are those of reports/README.md, whose page this is.
+"""A pattern of a link of a page of docs/ to a picture of a report."""
+# The gallery is the page of reports/README.md, so links begin at its folder.
 CARD = """<div class="card wide" markdown>
 **[{name}]({name}/report.md)**
 
@@ -36,8 +37,8 @@ hide: [toc]
 ---
 # Published reports
 
-A report is what `milbench report` writes: one page with its tables and figures in it. What its numbers mean:
-[statistics of a report](../docs/statistics.md).
+A report is what `milbench report` writes: one page with its tables and figures in it.
+What its numbers mean: [statistics of a report](../docs/statistics.md).
 
 <div class="cards wide" markdown>
 {cards}
@@ -49,7 +50,7 @@ A report is what `milbench report` writes: one page with its tables and figures 
 
 
 def files() -> dict[str, str | bytes]:
-    """Return the gallery, the page and the first picture of every published report, and those that documents show."""
+    """Return the gallery, the page and first picture of every report, and pictures for docs/."""
     listed = (REPORTS / "README.md").read_text("utf-8")
     made: dict[str, str | bytes] = {}
     cards = []
@@ -86,10 +87,10 @@ class RenderedReport:
 
 
 def _rendered(name: str) -> RenderedReport:
-    """Return a published report, made again from what is kept of it."""
+    """Return a published report, made again from its folder."""
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / name
-        # Galleries cannot be drawn again: what they show is not kept.
+        # The pictures of galleries are copied: the folder lacks the bags to draw them again.
         shutil.copytree(REPORTS / name / PICTURES, folder / PICTURES)
         page = render(read(REPORTS / name), folder).read_bytes()
         text = (folder / "report.md").read_text("utf-8")

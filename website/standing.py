@@ -1,4 +1,7 @@
-"""Where a loss stands in the published comparison of all losses, as a table and a picture."""
+"""The results of a loss beside those of all losses, as a table and a picture.
+
+They come from the published comparison of all losses.
+"""
 
 import io
 from functools import cache
@@ -17,7 +20,7 @@ from website import REPOSITORY
 
 REPORT = "all-losses"
 OTHERS = "#9aa3af"
-"""Of the losses that the picture is not about."""
+"""The colour of the losses that the picture is not about."""
 
 
 @cache
@@ -27,8 +30,8 @@ def study() -> Study:
 
 
 @cache
-def places() -> pd.DataFrame:
-    """Return the set error of every variant (rows) on every task, as the main table of the report shows it."""
+def set_errors() -> pd.DataFrame:
+    """Return the set error of every variant (rows) on every task, as the report shows it."""
     errors = main_table(study()).frame.filter(like=": set error")
 
     def task_of(head: str) -> str:
@@ -38,20 +41,23 @@ def places() -> pd.DataFrame:
 
 
 def variants(loss: str) -> list[str]:
-    """Return the variants of a loss that the report has, such as those of noisy-or by its heads."""
-    return [name for name in places().index if name.split()[0] == loss]
+    """Return the variants of a loss in the report, such as noisy-or (sigmoid)."""
+    return [name for name in set_errors().index if name.split()[0] == loss]
 
 
 def of_network(network: str) -> list[str]:
-    """Return the variants with a network that pools instances."""
-    return [name for name in places().index if name.endswith(f" with {network}")]
+    """Return the variants in the report with a network that pools instances."""
+    return [name for name in set_errors().index if name.endswith(f" with {network}")]
 
 
 def table(names: list[str]) -> str:
-    """Return the places of some variants, and those of no skill, as a table of Markdown; "" without any."""
+    """Return a Markdown table of the set errors of some variants and of no skill.
+
+    It is "" if there are no variants.
+    """
     if not names:
         return ""
-    shown = places().loc[[*names, NO_SKILL]].T.rename_axis("task")
+    shown = set_errors().loc[[*names, NO_SKILL]].T.rename_axis("task")
     return Table("", shown).markdown()
 
 
@@ -59,18 +65,21 @@ def _means() -> pd.DataFrame:
     """Return the mean set error of every variant (rows) on every task, NaN where there is none."""
 
     def text_of_mean(text: str) -> str:
-        # It stands before its spread, as in "8.0 ± 1.6".
+        # The mean is the first word, as in "8.0 ± 1.6".
         return text.split(maxsplit=1)[0]
 
-    means: pd.DataFrame = places().map(text_of_mean).apply(pd.to_numeric, errors="coerce")
+    means: pd.DataFrame = set_errors().map(text_of_mean).apply(pd.to_numeric, errors="coerce")
     return means
 
 
 def picture(loss: str) -> bytes:
-    """Return a PNG: a line a task with the mean set errors of all losses, those of this one in colour."""
+    """Return a PNG: for each task a line with the mean set errors of all losses.
+
+    The variants of `loss` are in colour.
+    """
     means = _means()
     rows = range(means.shape[1])
-    # A little more than 100 %, so that marks at the ends are whole.
+    # A little more than 100 %, so that symbols at the end are whole.
     highest = 102
     figure = Figure(figsize=(9.6, 0.55 * len(rows) + 0.7), layout="constrained")
     axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""The picture of a task: some of its test bags, where they are generated or come with scikit-learn."""
+"""The picture of a task: some of its test bags, for tasks that need no download."""
 
 import io
 
@@ -21,8 +21,8 @@ BAGS = 3
 
 def picture(name: str) -> bytes:
     """Return a PNG of the first test bags of a task, one of `DRAWN`."""
-    # More bags than are shown, as the gallery takes those that differ, but not the thousands of an
-    # evaluation.
+    # The gallery takes bags that differ, so that it needs more bags than are shown. It does not
+    # need the thousands of bags of an evaluation.
     problem = tasks().create(name, {}).load(limit=20 * BAGS)
     class_names = problem.format.class_names
     bags = problem.gallery().parts(BAGS)[0]
@@ -42,7 +42,7 @@ def _draw(axes: Axes, bag: Bags, colours: list[str]) -> None:
     """Draw one bag with its true instances, of any kind of bag."""
     instances = bag.instances[0].numpy()
     is_image = bag.instances.ndim == 4
-    # Of the tasks that are drawn, sequences and images have boxes, sets have none.
+    # In the tasks of `DRAWN`, sequences and images have boxes, and sets have none.
     has_boxes = bag.truth is not None and bag.truth.boxes is not None
     if is_image:
         show_image(axes, instances)
@@ -56,7 +56,7 @@ def _draw(axes: Axes, bag: Bags, colours: list[str]) -> None:
 
 
 def _frame_instances(axes: Axes, bag: Bags, colours: list[str]) -> None:
-    """Draw a frame around every true instance, where boxes are known."""
+    """Draw a frame around every true instance, if the boxes of instances are known."""
     if bag.truth is None or bag.truth.boxes is None:
         return
     classes = bag.truth.classes[0].tolist()
@@ -70,7 +70,7 @@ def _frame_instances(axes: Axes, bag: Bags, colours: list[str]) -> None:
 
 
 def _scatter(axes: Axes, bag: Bags, colours: list[str]) -> None:
-    """Draw the first two features of each instance in the colour of its class, background in grey."""
+    """Draw the first two features of each instance, in the colour of its class or grey."""
     background = len(colours)
     is_instance = np.ones(bag.instances.shape[1], bool)
     if bag.mask is not None:

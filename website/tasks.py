@@ -1,4 +1,4 @@
-"""The pages of the tasks: their bags, from the docstring, and a picture where bags can be drawn without a download."""
+"""The pages of the tasks: the docstring of each, and a picture if its bags need no download."""
 
 from milbench.contracts.registry import tasks
 from milbench.contracts.task import Task
@@ -13,8 +13,9 @@ PAGE = """# {name}
       show_bases: false
       members: []
 
-Losses are ranked by `{primary}` ([metrics](../metrics.md#{primary})), unless the text above or a parameter says
-otherwise. The file is `tasks/{file}.py`. How to get the data: [the tasks](../../tasks.md).
+Losses are ranked by `{primary}` ([metrics](../metrics.md#{primary})), unless the text above
+or a parameter says otherwise. The file is `tasks/{file}.py`.
+How to get the data: [the tasks](../../tasks.md).
 """
 PICTURE = """<div class="scrolled" markdown>
 ![Some test bags of {name}, with their label sets]({name}.png)

@@ -1,1 +1,1 @@
-"""Small tools that do not concern bags: files, locks, devices, images, random numbers, colours."""
+"""Small tools that know nothing of bags: files, locks, devices, images, random numbers, colours."""

@@ -1,9 +1,9 @@
-"""Addresses that may hold a user's name, a password or a token: what of them may be shown and kept.
+"""Hide the secrets of addresses: a user's name, a password or a token in them.
 
-No parser is asked which part is the password: passwords may hold any character, and parsers
-disagree about `/`, `@` and `?` in them. Everything before the last `@` counts as secret, and so
-does everything after the first `?`, `#` or `;` that follows. The percent-encoded forms of these
-characters count as well, since a library may decode them.
+These functions use no URL parser: passwords may hold any character, and parsers disagree about `/`,
+`@` and `?` in them. Everything before the last `@` counts as secret, and so does everything after
+the first `?`, `#` or `;` that follows it. The percent-encoded forms of these characters count as
+well, since a library may decode them.
 """
 
 import functools
@@ -17,11 +17,15 @@ from collections.abc import Iterator
 HIDDEN = "***"
 AT = r"@|%40"
 QUERY = r"[?#;]|%3F|%23|%3B"
-"""How a query, a fragment or a parameter begins."""
+"""A pattern of the character with which a query, a fragment or a parameter begins."""
 IN_TEXT = r"[A-Za-z][\w+.-]*://(?:(?:(?!\w://).)*(?:@|%40))?[^\s'\"<>]*"
-"""An address in a text. All up to the last `@` of a line belongs to it: a password may hold spaces and quotes."""
+"""A pattern of an address in a text.
+
+Everything up to the last `@` of a line belongs to the address, as a password may hold spaces and
+quotes.
+"""
 ROUNDS = 200_000
-"""Rounds of the digest of an address. With so many, each guess of a password costs about a tenth of a second."""
+"""Rounds of the digest of an address: each guess of a password costs about 0.1 seconds."""
 
 
 def without_secrets(address: str) -> str:
@@ -34,13 +38,13 @@ def without_secrets(address: str) -> str:
         'http://host:80/path'
     """
     scheme, rest = _scheme_and_rest(address)
-    owner, place, query = _parts(rest)
+    owner, host_and_path, query = _parts(rest)
     if owner:
         owner = f"{HIDDEN}@"
     if query:
-        mark = query[0] if query[0] in "?#;" else ""
-        query = f"{mark}{HIDDEN}"
-    return f"{scheme}{owner}{place}{query}"
+        first = query[0] if query[0] in "?#;" else ""
+        query = f"{first}{HIDDEN}"
+    return f"{scheme}{owner}{host_and_path}{query}"
 
 
 def has_secrets(address: str) -> bool:
@@ -51,12 +55,15 @@ def has_secrets(address: str) -> bool:
 def page_of(address: str) -> str:
     """Return an address that a browser can open, without what may be secret."""
     scheme, rest = _scheme_and_rest(address)
-    _, place, _ = _parts(rest)
-    return scheme + place
+    _, host_and_path, _ = _parts(rest)
+    return scheme + host_and_path
 
 
 def _parts(rest: str) -> tuple[str, str, str]:
-    """Split what follows the scheme into the owner with its `@`, the place, and the query with its first character."""
+    """Split what follows the scheme of an address into three parts, of which the second is public.
+
+    They are the owner with its `@`, the host and path, and the query with its first character.
+    """
     ends = [match.end() for match in re.finditer(AT, rest, re.IGNORECASE)]
     start = ends[-1] if ends else 0
     # The last `@` may belong to a query, as in host/path?user=me@home&token=abc. What follows it
@@ -68,6 +75,7 @@ def _parts(rest: str) -> tuple[str, str, str]:
 
 
 def _scheme_and_rest(address: str) -> tuple[str, str]:
+    """Split an address after its scheme, such as "https://", or return "" and the address."""
     match = re.match(r"[A-Za-z][\w+.-]*://", address)
     scheme = match[0] if match else ""
     return scheme, address[len(scheme) :]
@@ -80,15 +88,18 @@ def hide_in(text: str) -> str:
 
 @functools.cache
 def address_digest(address: str) -> str:
-    """Return a digest that tells addresses apart. It is slow to compute, and so is guessing a password from it."""
+    """Return a digest that tells addresses apart.
+
+    It is slow to compute on purpose, so that guessing a password from it is slow too.
+    """
     return hashlib.pbkdf2_hmac("sha256", address.encode(), b"address of MLflow", ROUNDS).hex()[:32]
 
 
 def safe_reason(error: BaseException) -> str:
-    """Say why an address with secrets could not be reached, in words of our own.
+    """Return why an address with secrets could not be reached.
 
-    Libraries quote addresses in their messages, whole, in parts or decoded. So none of their text
-    is repeated.
+    Libraries quote addresses in their messages, whole, in parts or decoded. So the text is ours,
+    and repeats nothing of theirs.
     """
     for one in _error_and_causes(error):
         reason = _known_reason(one)
@@ -116,7 +127,7 @@ def _known_reason(error: BaseException) -> str:
 
 
 def _error_and_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, then those that it holds or came from, the nearest first."""
+    """Yield an error, then the errors that it holds or came from, the nearest first."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:

@@ -1,9 +1,9 @@
-"""Whether a CPU trains faster in bfloat16: a trial of a second or two, whose answer is kept in the cache folder.
+"""Find out whether a CPU trains faster in bfloat16 than in float32.
 
 A CPU that can multiply bfloat16 may still be slower with it, if torch spends more time on
-conversions than it saves. So a short trial decides. One answer is kept for each processor, version
-of torch and number of threads. If the file of answers cannot be read or written, or is damaged, the
-trial is made again.
+conversions than it saves. So a trial of a second or two decides. Its answer is kept in the user's
+cache folder, for each processor, version of torch and number of threads. If the file of answers
+cannot be read or written, or is damaged, the trial is made again.
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAIRS = 5
-"""How often float32 is compared with bfloat16. The latter has to win every time."""
+"""How often float32 is compared with bfloat16, which has to win every time."""
 STEPS = 3
-"""Training steps in each precision for one comparison; the shortest one counts."""
+"""The number of training steps in each precision for one comparison. The shortest counts."""
 LEAST_GAIN = 0.2
 """The share of the time that bfloat16 has to save to win."""
 BATCH = 4
-"""Images in a training step."""
+"""The number of images in a training step."""
 SIDE = 64
 """Height and width of an image in pixels."""
 CHANNELS = 11
-"""Channels of the logits: ten digits and the background."""
+"""The number of channels of the logits: ten digits and the background."""
 
 
 class Seconds(NamedTuple):
-    """How long the same training step took in each of the two precisions."""
+    """How many seconds the same training step took in each of the two precisions."""
 
     float32: float
     bfloat16: float
 
 
 def is_bfloat16_quicker(processor: str) -> bool:
-    """Return whether a small network trains faster in bfloat16 on this CPU, whose name is `processor`.
+    """Return whether a small network trains faster in bfloat16 on this CPU.
 
-    The trial is made once; later calls return the stored answer.
+    The trial is made once; later calls return the stored answer. `processor` is the name of the
+    CPU, by which the answer is stored.
     """
     import torch
 
@@ -72,9 +73,8 @@ def _answers_path() -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the stored answers, none if the file is missing or damaged."""
-    # A damaged file may hold a list in a list, and so on, too deep for the parser: it raises
-    # RecursionError.
+    """Return the stored answers, {} if the file is missing or damaged."""
+    # RecursionError: a damaged file may hold lists nested too deep for the parser.
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
         content = json.loads(read_file(path))
         answers = content["answers"]
@@ -84,7 +84,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, answers: dict[str, Any]) -> None:
-    """Store answers. Where the cache folder cannot be written to, the next process makes the trial again."""
+    """Store answers. If the cache folder cannot be written to, the next process tries again."""
     text = json.dumps({"answers": answers, "digest": _digest(answers)}, indent=1)
     with contextlib.suppress(OSError):
         write_atomically(path, lambda temporary: temporary.write_text(text, "utf-8"))
@@ -96,10 +96,10 @@ def _digest(answers: dict[str, Any]) -> str:
 
 
 def timed_pairs() -> Iterator[Seconds]:
-    """Yield PAIRS pairs of times: that of the shortest of STEPS training steps in float32, and the same in bfloat16.
+    """Yield PAIRS pairs of times, each the shortest of STEPS training steps in either precision.
 
-    The network consists of convolutions alone, like those for digits of X.-L. Li, arXiv:1811.12346,
-    2018, but is smaller. The state of torch's generator does not change.
+    The network consists of convolutions, like the networks for digits of X.-L. Li,
+    arXiv:1811.12346, 2018, but is smaller. The state of torch's generator does not change.
     """
     import torch
     from torch import nn

@@ -18,17 +18,20 @@ from rich.table import Table
 from rich.text import Text
 
 CONTROL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Unicode's categories of control and format characters, lone surrogates, and separators of lines and paragraphs."""
+"""The Unicode categories that are not printed as they are.
+
+They are control and format characters, lone surrogates, and separators of lines and paragraphs.
+"""
 
 PIPED_WIDTH = 200
-"""Characters in a line of a log or pipe, unless COLUMNS says something else."""
+"""The width of a line of a log or pipe in characters, unless the variable COLUMNS is set."""
 
 
 def plain(text: str) -> str:
-    r"""Return a text with control characters written as escapes, so that a terminal shows and does not obey them.
+    r"""Return a text with control characters as escapes, which a terminal shows but does not obey.
 
-    Newlines and tabs stay. `console` applies this to every string that it prints, but not to
-    `rich.text.Text`.
+    Newlines and tabs stay. `console` applies this function to every string that it prints, but not
+    to a `rich.text.Text`.
 
     Examples:
         >>> plain("done\x1b[2J\u202e")
@@ -44,13 +47,16 @@ def _plain_character(character: str) -> str:
 
 
 def silence(stream: TextIO) -> None:
-    """Discard what is written to a stream from now on, since its reader has gone."""
+    """Discard what is written to a stream from now on, such as a pipe whose reader has gone."""
     with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def write_line(stream: TextIO, line: str) -> None:
-    """Write a line to a stream and flush it. If its reader has gone, discard this and all later output."""
+    """Write a line to a stream and flush it.
+
+    If the reader of the stream has gone, this and all later output is discarded.
+    """
     try:
         stream.write(line + "\n")
         stream.flush()
@@ -59,10 +65,13 @@ def write_line(stream: TextIO, line: str) -> None:
 
 
 class PlainConsole(Console):
-    """A console that escapes control characters. Markup is interpreted unless `print` gets `markup=False`."""
+    """A console that escapes control characters.
+
+    Markup of rich is interpreted unless `print` gets `markup=False`.
+    """
 
     def on_broken_pipe(self) -> None:
-        """Stop printing when the reader has gone, as with `| head`, and go on computing."""
+        """Stop printing when the reader of a pipe has gone, as with `| head`; go on computing."""
         self.quiet = True
         silence(sys.stdout)
 
@@ -72,10 +81,10 @@ class PlainConsole(Console):
 
 
 def console_width() -> int | None:
-    """Return the width of tables in characters, None for that of the terminal.
+    """Return the width of tables in characters; None means the width of the terminal.
 
-    In logs and pipes it is COLUMNS, by default `PIPED_WIDTH`: lines that programs read should not
-    wrap at rich's 80 characters.
+    In a log or pipe it is the variable COLUMNS, by default `PIPED_WIDTH`, since lines that programs
+    read should not wrap at rich's 80 characters.
     """
     if sys.stdout and sys.stdout.isatty():
         return None
@@ -89,7 +98,10 @@ console = PlainConsole(width=console_width(), emoji=False)
 
 
 def table_of(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table for the console. Empty columns are left out, and columns of numbers are aligned on the right."""
+    """Return a table for the console.
+
+    Empty columns are left out, and columns of numbers are aligned on the right.
+    """
     table = Table(title=title, title_justify="left")
     used = []
     for column, heading in enumerate(headings):

@@ -1,4 +1,4 @@
-"""Devices: those that `--device` names, their properties, and copies of tensors to them."""
+"""The devices that `--device` names, what they can do, and how tensors are copied to them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 def resolve(name: str) -> torch.device:
-    """Return the device for auto (cuda if available), cpu, cuda or cuda:N. Raises UsageError if it is not there."""
+    """Return the device that a name means: auto (cuda if available), cpu, cuda or cuda:N.
+
+    Raises UsageError if the device is not there.
+    """
     import torch
 
     if name == "auto":
-        # Torch warns in ten lines about a GPU that it cannot use; `unusable_gpu` says it in one.
+        # Torch warns in ten lines about a GPU that it cannot use; `unusable_gpu` needs one line.
         with warnings.catch_warnings(action="ignore"):
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cpu":
@@ -49,7 +52,11 @@ def resolve(name: str) -> torch.device:
 
 
 def resolve_all(name: str) -> list[str]:
-    """Return the devices that compute cells: every GPU for cuda, and for auto if there is one; else the named one."""
+    """Return the devices that compute cells.
+
+    They are all GPUs for the name cuda, and for auto if there is a GPU. For any other name it is
+    the named device.
+    """
     if name in ("auto", "cuda") and resolve(name).type == "cuda":
         import torch
 
@@ -77,7 +84,7 @@ def auto_precision(device: torch.device) -> AutoPrecision:
         return AutoPrecision("float32", "does not multiply bfloat16")
     if device.type == "cuda":
         return AutoPrecision("bfloat16", "multiplies bfloat16")
-    # Imported here, since code that imports only losses needs none of the modules that it imports.
+    # Imported here, since a user who imports only losses needs none of its modules.
     from milbench._utils.bfloat16 import is_bfloat16_quicker
 
     if is_bfloat16_quicker(processor()):
@@ -96,7 +103,10 @@ def multiplies_bfloat16(device: torch.device) -> bool:
 
 
 def unusable_gpu() -> str:
-    """Return in one line why torch cannot use the NVIDIA GPU of this machine; "" where it can, or there is none."""
+    """Return in one line why torch cannot use the NVIDIA GPU of this machine.
+
+    It is "" if torch can use the GPU, or there is none, or the user has hidden it.
+    """
     import torch
 
     is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
@@ -109,7 +119,7 @@ def unusable_gpu() -> str:
         torch.cuda.init()
     except (AssertionError, RuntimeError) as error:
         message = " ".join(str(error).split())
-        # The first sentence says what is wrong; further ones give general advice.
+        # The first sentence of torch says what is wrong; the next sentences give general advice.
         reason = message.partition(". ")[0].removesuffix(".")
         cannot = f"torch {torch.__version__} cannot use the GPU of this machine ({name})"
         return f"{cannot}: {reason}; docs/running.md says which PyTorch fits which driver"
@@ -130,7 +140,7 @@ def _nvidia_gpu() -> str:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on `device`. The host does not wait for a GPU that is still busy with the previous step.
+    """Return a tensor on `device`, without waiting for a GPU that is busy with earlier work.
 
     A copy from the CPU to a GPU goes through page-locked memory, which torch keeps until the copy
     has ended.
@@ -141,7 +151,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def all_to_device(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """Return tensors of one type and device on `device`, as `to_device` does, but with a single copy for all."""
+    """Return tensors of one type and device on `device`, like `to_device`, with a single copy."""
     if all(tensor.device == device for tensor in tensors):
         return list(tensors)
     import torch
@@ -169,7 +179,7 @@ def processor() -> str:
 
 
 def _about_processor() -> str:
-    """Return what Linux tells of the CPU, "" on other systems."""
+    """Return what Linux says about the CPU, or "" on other systems."""
     if sys.platform != "linux":
         return ""
     return Path("/proc/cpuinfo").read_text("utf-8", "replace")

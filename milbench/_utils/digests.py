@@ -1,12 +1,13 @@
-"""Digests of files, remembered until a file changes: every plan and every cell needs those of gigabytes of data.
+"""Digests of files, remembered until a file changes.
 
-Each digest is remembered in a small file in the user's cache folder, together with a digest of that
-record. Nothing depends on the cache: where it cannot be read or written, or is damaged, the data
-are read again.
+Every plan and every cell needs digests of the data, and to read gigabytes takes long. So each
+digest is remembered in a record, a small file in the user's cache folder. Nothing depends on the
+records: if one cannot be read or written, or is damaged, the data are read again. A record has a
+digest of its own, by which damage is noticed.
 
 A file counts as unchanged while its path, size, inode and times are the same. Whatever writes to a
-file changes one of them. A disk that returns other bits than were written changes none; this is not
-noticed until the file is read again.
+file changes one of them. Only a failing disk, which returns other bits than were written, changes
+none; this is not noticed until the file is read again.
 """
 
 import contextlib
@@ -29,12 +30,18 @@ time.
 
 
 def file_digest(path: Path, algorithm: str) -> str:
-    """Return the digest of a file by an algorithm of hashlib; it is read only if it has changed since."""
+    """Return the digest of a file by an algorithm of hashlib, which is remembered.
+
+    The file is read only if it has changed since.
+    """
     return remembered(algorithm, [path], lambda: read_digest(path, algorithm))
 
 
 def read_digest(path: Path, algorithm: str) -> str:
-    """Return the digest of a file, which is read now. Raises OSError, WrongFile or Unreadable if it cannot be."""
+    """Return the digest of a file, which is read now.
+
+    Raises OSError, WrongFile or Unreadable if the file cannot be read.
+    """
 
     def new() -> Any:
         # MD5 serves to find damage here; some systems forbid it otherwise.
@@ -47,7 +54,7 @@ def read_digest(path: Path, algorithm: str) -> str:
 def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> str:
     """Return the result of `compute` for these files, remembered while none of them has changed.
 
-    Results of two kinds, and of two versions of milbench, are kept apart.
+    Results are kept apart by `kind`, and by the version of milbench.
     """
     from platformdirs import user_cache_path
 
@@ -57,15 +64,15 @@ def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> 
         return compute()
     key = json.dumps([__version__, kind, *(str(path.resolve()) for path in paths)])
     name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
-    place = user_cache_path("milbench", appauthor=False) / "digests" / name
-    stored = _recall(place, before)
+    record = user_cache_path("milbench", appauthor=False) / "digests" / name
+    stored = _recall(record, before)
     if stored is not None:
         return stored
     value = compute()
     with contextlib.suppress(OSError):
         # A file that changed while it was read may have given a digest of neither content.
         if _are_settled(before) and _states(paths) == before:
-            _store(place, before, value)
+            _store(record, before, value)
     return value
 
 
@@ -75,18 +82,21 @@ def _are_settled(states: list[list[int]]) -> bool:
     return time.time_ns() - newest > RECENT * 1e9
 
 
-def _store(place: Path, states: list[list[int]], value: str) -> None:
-    """Remember the result for files in these states."""
-    record = {"files": states, "value": value, "digest": _record_digest(states, value)}
-    text = json.dumps(record)
-    write_atomically(place, lambda temporary: temporary.write_text(text))
+def _store(record: Path, states: list[list[int]], value: str) -> None:
+    """Write the result for files in these states to a record."""
+    content = {"files": states, "value": value, "digest": _record_digest(states, value)}
+    text = json.dumps(content)
+    write_atomically(record, lambda temporary: temporary.write_text(text))
 
 
-def _recall(place: Path, states: list[list[int]]) -> str | None:
-    """Return the result that is remembered for files in these states, None if there is none or it is damaged."""
+def _recall(record: Path, states: list[list[int]]) -> str | None:
+    """Return the result in a record for files in these states.
+
+    It is None if there is no record, or it is damaged, or the files have changed.
+    """
     # A damaged record may hold anything, so reading it may raise anything.
     with contextlib.suppress(Exception):
-        stored = json.loads(read_file(place))
+        stored = json.loads(read_file(record))
         value = stored["value"]
         is_whole = stored["digest"] == _record_digest(stored["files"], value)
         if is_whole and stored["files"] == states:
@@ -100,6 +110,9 @@ def _record_digest(states: list[list[int]], value: str) -> str:
 
 
 def _states(paths: Sequence[Path]) -> list[list[int]]:
-    """Return size, inode, and the times of the last change of content and of metadata (ns) of each file."""
+    """Return the state of each file, by which a change is noticed.
+
+    It is size, inode, and the times of the last change of content and of metadata in nanoseconds.
+    """
     stats = [path.stat() for path in paths]
     return [[stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]

@@ -1,4 +1,4 @@
-"""Libraries that an extra of milbench brings (`pip install "milbench[h5]"`), imported where they are needed."""
+"""Import optional libraries, which an extra such as `milbench[h5]` installs."""
 
 import importlib
 from typing import Any
@@ -7,7 +7,10 @@ from milbench.errors import UsageError
 
 
 def load(module: str, extra: str, purpose: str) -> Any:
-    """Import a module that an extra installs. Raises UsageError, which names the purpose, where it is missing."""
+    """Import and return a module that an extra installs.
+
+    Raises UsageError if it is missing; the message names `purpose` and how to install the extra.
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError:

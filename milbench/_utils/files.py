@@ -1,7 +1,6 @@
-"""Files and folders that are written completely or not at all, how they are read, and digests of folders.
+"""Read files, write files and folders completely or not at all, and compute digests of folders.
 
-The last two functions are about Python files: those that a user may have meant, and the one that a
-user names.
+The last two functions concern names of Python files that a user gives.
 
 A reader of a file tells three failures apart. The file may be missing: `FileNotFoundError`.
 Something else, such as a folder or a named pipe, may be in its place: `WrongFile`. Or the system
@@ -25,7 +24,7 @@ from milbench._utils import locks
 from milbench.errors import UsageError
 
 MOST_TEXT = 1 << 28
-"""The most bytes that are read of a text file. milbench writes none that is longer."""
+"""The largest size of a text file that is read, in bytes. milbench writes no longer one."""
 
 KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -34,23 +33,24 @@ KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
-"""What may be in the place of a file."""
+"""What may be there instead of a file: a test of the mode, and the words for a message."""
 
 NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM)
 """Error numbers of `fsync` where a file system cannot flush a folder, or refuses to."""
 
 
 class WrongFile(ValueError):  # noqa: N818 it is named for what is there
-    """What is in the place of a file is not a file, or is much too long.
+    """There is something else instead of a file, such as a folder, or the file is much too long.
 
-    It is a ValueError, as a parser raises it, since a caller treats the file as damaged.
+    A caller treats the file as damaged. So this is a ValueError, which parsers raise for damaged
+    content.
     """
 
 
 class Unreadable(UsageError):  # noqa: N818 it is named for the state of the file
-    """The system does not let us read a file or folder, which may be whole.
+    """The system refuses to read a file or folder, which may be whole.
 
-    It is a UsageError, since only the user can help. A caller must not treat the file as damaged
+    This is a UsageError, since only the user can help. A caller must not treat the file as damaged
     and replace it.
     """
 
@@ -68,7 +68,7 @@ class LinkToNothing(Unreadable):
 
 
 def kind_of(mode: int) -> str:
-    """Return what is in the place of a file, by its mode, such as "a folder"; "" for a file."""
+    """Return what a mode of `os.stat` says is there, such as "a folder", or "" for a file."""
     for is_kind, name in KINDS:
         if is_kind(mode):
             return name
@@ -77,17 +77,19 @@ def kind_of(mode: int) -> str:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[io.BufferedReader]:
-    """Open a file for a block that reads it. A named pipe or a device is refused, since opening it could block.
+    """Open a file for a block that reads it.
+
+    A named pipe or a device is refused, since to open it could block.
 
     Raises FileNotFoundError if nothing is there, WrongFile if it is no file, and Unreadable if the
-    system refuses, also while the block reads.
+    system refuses to open it or to read it in the block.
     """
     try:
-        # Opening a device may already do something, so the kind is checked first.
+        # To open a device may already do something, so the kind is checked first.
         _check_kind(path, path.stat().st_mode)
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
-            # Something else may have taken its place between the check and the opening.
+            # Between the check and the opening, the file may have been replaced.
             _check_kind(path, os.fstat(descriptor).st_mode)
             yield file
     except (FileNotFoundError, NotADirectoryError):
@@ -99,14 +101,17 @@ def open_file(path: Path) -> Iterator[io.BufferedReader]:
 
 
 def _check_kind(path: Path, mode: int) -> None:
-    """Raise WrongFile unless a mode is that of a regular file."""
+    """Raise WrongFile if a mode is not the mode of a regular file."""
     kind = kind_of(mode)
     if kind:
         raise WrongFile(f"{path.name} is {kind}")
 
 
 def read_file(path: Path, *, most: int = MOST_TEXT) -> bytes:
-    """Return the content of a file. Raises WrongFile if it has more than `most` bytes, and what `open_file` raises."""
+    """Return the content of a file.
+
+    Raises WrongFile if it has more than `most` bytes, and the errors of `open_file`.
+    """
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
@@ -115,7 +120,10 @@ def read_file(path: Path, *, most: int = MOST_TEXT) -> bytes:
 
 
 def check_readable(path: Path) -> None:
-    """Raise Unreadable if the system refuses to open a file. It may be missing, or no file at all."""
+    """Raise Unreadable if the system refuses to open a file.
+
+    A missing file, or something else instead of a file, is no error here.
+    """
     try:
         with open_file(path):
             pass
@@ -137,21 +145,23 @@ def expanded(path: Path, option: str) -> Path:
 
 @contextmanager
 def reading(what: object, fault: str = "cannot be read") -> Iterator[None]:
-    """Turn any error of a block that reads `what` into a UsageError: each library has its own for a damaged file."""
+    """Turn any error of a block that reads `what` into a UsageError of one line."""
     try:
         yield
     except UsageError:
-        # It is one line already, with a better explanation.
+        # This is one line already, with a better explanation.
         raise
+    # Any exception: each library has its own errors for a damaged file.
     except Exception as error:  # noqa: BLE001
         raise UsageError(f"{what} {fault}: {error}") from None
 
 
 @contextmanager
 def stored_arrays(content: str, path: Path) -> Iterator[Any]:
-    """Open an .npz file for a block. Raises UsageError if it cannot be read.
+    """Open an .npz file for a block.
 
-    `content` says in the message what the file holds, such as "gallery".
+    Raises UsageError if it cannot be read; the message says what the file holds by `content`, such
+    as "gallery".
     """
     import numpy as np
 
@@ -164,9 +174,11 @@ def stored_arrays(content: str, path: Path) -> Iterator[Any]:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file completely or not at all: `write` fills a temporary file beside it, which is then renamed.
+    """Write a file completely or not at all.
 
-    A missing folder is created. An OSError always names a file, `path` if the system names none.
+    `write` gets the path of a temporary file in the same folder and fills it. Then the temporary
+    file is renamed to `path`. A missing folder is created. An OSError always names a file: `path`
+    if the system names none.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -195,11 +207,11 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk, if its file system can do that."""
+    """Flush the names of the files in a folder to the disk, if its file system can do that."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except PermissionError:
-        # We may be permitted to write files into a folder, but not to open the folder itself.
+        # A user may have the right to write files into a folder, but not to open the folder.
         return
     try:
         os.fsync(descriptor)
@@ -237,15 +249,16 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
 
     `parent` is created if missing. Its lock is held for the block: a second process waits, and
     should then check whether `parent/name` exists by now. Scratch folders that killed processes
-    left are removed before the block, and this one, with all that is still in it, after the block.
+    left behind are removed before the block. The new scratch folder is removed after the block,
+    with all that is still in it.
     """
     parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{name}-"
     with locks.lock(parent) as is_alone:
-        # On a disk without locks another process may be using them.
+        # Without the lock, another process may be using its scratch folder.
         if is_alone:
             for leftover in parent.glob(f"{prefix}*"):
-                # `rmtree` opens what it is given, and would wait for ever at a named pipe.
+                # Only folders: `rmtree` would wait for ever at a named pipe.
                 if leftover.is_dir():
                     shutil.rmtree(leftover, ignore_errors=True)
         with tempfile.TemporaryDirectory(
@@ -255,7 +268,10 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
 
 
 def folder_digest(folder: Path, pattern: str = "*") -> str:
-    """Return a SHA-256 of the relative paths and contents of the matching files below a folder, without hidden ones."""
+    """Return a SHA-256 of the matching files below a folder, by their relative paths and contents.
+
+    Hidden files are left out.
+    """
     digest = hashlib.sha256()
     for path in sorted(folder.rglob(pattern)):
         is_hidden = path.name.startswith(".")
@@ -268,12 +284,18 @@ def folder_digest(folder: Path, pattern: str = "*") -> str:
 
 
 def python_files() -> list[str]:
-    """Return the names of the Python files in the working folder, which messages propose for a misspelt name."""
+    """Return the names of the Python files in the working folder.
+
+    Messages about an unknown name propose the one with the closest spelling.
+    """
     return [path.name for path in Path().glob("*.py")]
 
 
 def file_and_member(source: str) -> tuple[str, str]:
-    """Split FILE.py:NAME into path and name; the name is "" for FILE.py, and both are "" for anything else."""
+    """Split FILE.py:NAME into path and name.
+
+    The name is "" for FILE.py, and both are "" for any other text.
+    """
     match = re.fullmatch(r"(.+\.py)(?::(\w+))?", source, re.DOTALL)
     if match is None:
         return "", ""

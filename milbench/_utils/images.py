@@ -1,4 +1,4 @@
-"""Image files of any format as upright images with eight bits a channel, their sizes, and names for derived files."""
+"""Read image files of any format as upright images with eight bits a channel."""
 
 import math
 import warnings
@@ -12,15 +12,20 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from milbench.errors import UsageError
 
 MAX_FILE_PIXELS = 100_000_000
-"""Pixels. A file with more is refused, since it may not fit into memory."""
+"""The largest number of pixels of an image file. Larger images may not fit into memory."""
 MAX_NETWORK_PIXELS = 1_000_000
-"""Pixels. A larger image is shrunk to this before a network reads it. SVHN's largest images have fewer."""
+"""The largest number of pixels of an image that a network reads. Larger images are shrunk to it.
+
+The largest images of SVHN have fewer pixels.
+"""
 REFUSED_FORMATS = ("EPS",)
-"""Formats that Pillow decodes by starting another program."""
+"""Formats that are not read, since Pillow starts another program to decode them."""
 
 
 def open_image(path: Path) -> Image.Image:
-    """Return an image as a viewer shows it: the first frame, upright, on white, in mode L or RGB.
+    """Return an image as a viewer shows it: the first frame, upright, on white.
+
+    It is in Pillow's mode L (grey) or RGB.
 
     Raises UsageError if there is no image, or it cannot be read.
     """
@@ -53,7 +58,7 @@ def open_image(path: Path) -> Image.Image:
 
 
 def eight_bits(image: Image.Image) -> Image.Image:
-    """Return the image in mode L or RGB, on white where it is transparent.
+    """Return the image in mode L (grey) or RGB, on white where it is transparent.
 
     Pixels of 16 or 32 bits are scaled to 0..255; see `_white_of_wide_pixels`.
     """
@@ -70,12 +75,13 @@ def eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _white_of_wide_pixels(mode: str, peak: float) -> float:
-    """Return the value that stands for white, by Pillow's mode of the image and its largest value.
+    """Return the value that stands for white in an image of more than eight bits a channel.
 
-    Such formats do not say what white is, so that it has to be guessed from the largest value.
+    Formats with such pixels do not say which value is white. So it is guessed from Pillow's mode of
+    the image and its largest value.
     """
     has_16_bits = mode.startswith("I;16")
-    # Pillow reads some files of 16 bits into pixels of 32.
+    # Pillow reads some files of 16 bits into pixels of 32 bits.
     may_have_16_bits = mode == "I" and 255 < peak < 2**16
     if has_16_bits or may_have_16_bits:
         return 65535.0
@@ -86,14 +92,13 @@ def _white_of_wide_pixels(mode: str, peak: float) -> float:
 
 
 def bounded(width: int, height: int, pixels: int = MAX_NETWORK_PIXELS) -> tuple[int, int]:
-    """Return width and height, scaled down if their product is more than `pixels`. Both stay at least 1."""
+    """Return width and height, scaled down to at most `pixels` pixels. Both are at least 1."""
     if width * height <= pixels:
         return width, height
     factor = math.sqrt(pixels / (width * height))
     width = max(int(width * factor), 1)
     height = max(int(height * factor), 1)
-    # The shorter side of a narrow strip was rounded up to 1, so the longer side may still be too
-    # long.
+    # The shorter side of a narrow strip may have been rounded up to 1: the longer is then too long.
     return min(width, pixels), min(height, pixels)
 
 
@@ -108,7 +113,10 @@ def colours(image: Image.Image) -> NDArray[np.uint8]:
 
 
 def unique_stems(paths: Iterable[Path]) -> list[str]:
-    """Return the stem of each path, with -2, -3, ... if it is taken. The result is unique regardless of case."""
+    """Return the stem of each path, with -2, -3, ... added where an earlier path has the same stem.
+
+    The stems are unique even if case is ignored.
+    """
     stems: list[str] = []
     # Some file systems do not tell names apart that differ only in case.
     taken: set[str] = set()

@@ -11,22 +11,25 @@ from filelock import FileLock, Timeout
 from milbench.errors import UsageError
 
 NOW = 0.1
-"""Seconds after which a lock counts as held. A process that calls `is_locked` holds it too, but for less time."""
+"""Seconds to wait for a lock that shall be free now.
+
+A process that calls `is_locked` holds the lock too, but for less time.
+"""
 
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Hold a lock for the block if it is free, and yield whether it is held. It is not waited for.
+    """Hold a lock for the block if it is free, and yield whether it is held. Do not wait for it.
 
-    The path is that of a lock file, or of a folder that gets a hidden lock file. The file is
+    The path names a lock file, or a folder, in which the lock file is hidden. The lock file is
     created, and removed afterwards. Raises UsageError if the file system has no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock(path, NOW) as held:
         if held is None:
             raise UsageError(
-                f"the file system of {path.parent} has no file locks, which keep two processes apart; "
-                "choose a folder on another one"
+                f"the file system of {path.parent} has no file locks, "
+                "which keep two processes apart; choose a folder on another one"
             )
         yield held
 
@@ -40,7 +43,7 @@ def is_locked(path: Path) -> bool:
         # Without a lock file there is no lock.
         return False
     try:
-        # A shared lock: two processes that ask at once do not see each other's.
+        # A shared lock, so that two processes that ask at the same time do not see each other.
         flock(descriptor, LOCK_SH | LOCK_NB)
     except BlockingIOError:
         return True
@@ -54,9 +57,13 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def lock(path: Path, timeout: float = -1) -> Iterator[bool | None]:
-    """Wait for a lock and hold it for the block. Yield whether it is held, None if the file system has no locks.
+    """Wait for a lock and hold it for the block.
 
-    The path is that of `try_lock`. The timeout is in seconds; -1 waits for ever.
+    Yields whether it is held, or None if the file system has no locks.
+
+    Args:
+        path: a lock file or a folder, as in `try_lock`.
+        timeout: how long to wait, in seconds; -1 waits for ever.
     """
     file = _lock_file(path)
     # Users may share a folder. A lock file that one of them has left must not shut out the others.
@@ -75,13 +82,14 @@ def lock(path: Path, timeout: float = -1) -> Iterator[bool | None]:
         yield held
     finally:
         if held:
-            # Removed before the release: a waiting process notices that the file it has opened is
-            # gone, and creates a new one. Removed after it, the file could be one that another
-            # process holds by then.
+            # The file is removed before the release: a waiting process then notices that the file
+            # it has opened is gone, and creates a new one. After the release, the file could
+            # already be the one that another process holds.
             with suppress(OSError):
                 file.unlink(missing_ok=True)
         file_lock.release()
 
 
 def _lock_file(path: Path) -> Path:
+    """Return the lock file of a folder, or the path itself."""
     return path / ".lock" if path.is_dir() else path

@@ -1,4 +1,4 @@
-"""Pictures with their classes drawn over them, in colours and by name, for reports and predictions."""
+"""Plot pictures with their classes over them, in colours and by name: for reports, predictions."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ from milbench._utils.palette import LINE, class_colours
 STRENGTH = 0.75
 """The opacity of a class with probability 1."""
 RIGHT = "#159a74"
-"""The colour of a class that was found and is there."""
+"""The colour of a class that is predicted and occurs."""
 WRONG = "#cf4456"
-"""The colour of a class that was found and is not there."""
+"""The colour of a class that is predicted and does not occur."""
 
 
 def literal(text: str) -> str:
-    """Escape the dollar signs of a text, a pair of which matplotlib takes for a formula."""
+    """Escape the dollar signs of a text, since matplotlib takes what two enclose for a formula."""
     return text.replace("$", r"\$")
 
 
@@ -32,10 +32,14 @@ def plain(axes: Axes) -> None:
 
 
 def show_image(axes: Axes, image: NDArray[Any]) -> None:
-    """Show an image (N, H, W) in [0, 1]: in colour if it has three channels, else their mean in grey."""
+    """Show an image (N, H, W) in [0, 1].
+
+    It is in colour if it has three channels, else the mean of the channels in grey.
+    """
     channels, height, width = image.shape
     pixels = image.transpose(1, 2, 0) if channels == 3 else image.mean(axis=0)
-    # Pixel i covers [i, i + 1], as boxes and centres of positions assume. Left, right, bottom, top.
+    # Pixel i covers [i, i + 1], as boxes and centres of positions assume. The extent is left,
+    # right, bottom, top.
     extent = (0, width, height, 0)
     axes.imshow(
         np.clip(pixels, 0, 1), cmap="gray", vmin=0, vmax=1, interpolation="none", extent=extent
@@ -51,9 +55,12 @@ def draw_classes(
 ) -> None:
     """Draw a map of classes over an image, each class in its colour.
 
-    `classes` (h, w) holds classes from 0 to `count` - 1, and `count` where nothing is drawn.
-    `strengths` (h, w), from 0 to 1, scale the opacity of positions up to `STRENGTH`. The extent is
-    left, right, bottom and top in pixels.
+    Args:
+        axes: where the image is shown already.
+        classes: (h, w), from 0 to `count` - 1, or `count` where nothing is drawn.
+        strengths: (h, w), from 0 to 1, which scale the opacity up to `STRENGTH`.
+        count: the number of classes.
+        extent: left, right, bottom and top of the map, in pixels.
     """
     rgba = np.zeros((*classes.shape, 4))
     colours = np.array([to_rgb(colour) for colour in class_colours(count)])
@@ -83,7 +90,10 @@ def name_at(axes: Axes, x: float, y: float, name: str) -> None:
 
 
 def extent_of(ys: NDArray[Any], xs: NDArray[Any]) -> tuple[float, float, float, float]:
-    """Return left, right, bottom and top in pixels of a map, from the centres of its rows and columns."""
+    """Return left, right, bottom and top of a map, in pixels.
+
+    `ys` and `xs` are the centres of its rows and columns.
+    """
     top, bottom = edges(ys)
     left, right = edges(xs)
     return left, right, bottom, top

@@ -1,4 +1,4 @@
-"""What belongs to a whole process: signals, and state that is restored after foreign code has run."""
+"""What belongs to a whole process: signals, and the state to restore after code of plug-ins."""
 
 import os
 import signal
@@ -9,30 +9,36 @@ from contextlib import contextmanager
 from pathlib import Path
 
 TERMINAL_SIGNALS = {signal.SIGINT, signal.SIGHUP}
-"""Signals that a terminal sends to every process of a group."""
+"""Signals that a terminal sends to every process of a command."""
 
 STOPPING = TERMINAL_SIGNALS | {signal.SIGTERM, signal.SIGUSR1}
-"""Signals that stop a command in order: from a terminal, from `kill`, and SIGUSR1, Slurm's warning of a time limit."""
+"""Signals that stop a command in an orderly way.
+
+They come from a terminal or from `kill`. SIGUSR1 is Slurm's warning of a time limit.
+"""
 
 _is_inside = False
 """Whether a block of `process_as_before` is running."""
 
-_added_places: set[str] = set()
+_added_folders: set[str] = set()
 """What the imports of plug-ins have added to `sys.path`."""
 
 
 def path_of_session() -> list[str]:
-    """Return `sys.path` without what plug-ins have added, so that none of them depends on another one's folders."""
-    return [place for place in sys.path if place not in _added_places]
+    """Return `sys.path` without what plug-ins have added.
+
+    So no plug-in depends on the folders of another plug-in.
+    """
+    return [folder for folder in sys.path if folder not in _added_folders]
 
 
 def note_added_places(before: Collection[str]) -> None:
     """Remember the entries of `sys.path` that were not in `before` as added by a plug-in."""
-    _added_places.update(set(sys.path) - set(before))
+    _added_folders.update(set(sys.path) - set(before))
 
 
 def end_if_forked(process: int) -> None:
-    """End this process unless its id is `process`. If it is not, foreign code has forked, and this is the child.
+    """End this process if its id is not `process`: it is then a child that foreign code has forked.
 
     The child must not go on with what the parent does, such as training in its folder.
     """
@@ -42,13 +48,16 @@ def end_if_forked(process: int) -> None:
 
 @contextmanager
 def process_as_before() -> Iterator[bool]:
-    """Restore working directory, environment variables, warning filters and recursion limit after the block.
+    """Restore the state of the process after the block.
 
-    What the block adds to `sys.path` stays, since a plug-in may import from there later. It moves
-    to the end, where it hides nothing. Yields True for the outermost block; a block inside another
-    one yields False and restores nothing.
+    It is the working directory, the environment variables, the warning filters and the recursion
+    limit. What the block adds to `sys.path` stays, since a plug-in may import from there later. It
+    moves to the end, where it hides nothing.
+
+    Yields True for the outermost block. A block inside another one yields False and restores
+    nothing.
     """
-    global _is_inside  # noqa: PLW0603 it belongs to the process, as what is restored does
+    global _is_inside  # noqa: PLW0603 like the state to restore, it belongs to the process
     if _is_inside:
         yield False
         return
@@ -66,14 +75,17 @@ def process_as_before() -> Iterator[bool]:
         for name in os.environ.keys() - environment.keys():
             del os.environ[name]
         os.environ.update(environment)
-        added = [place for place in sys.path if place not in search_path]
+        added = [folder for folder in sys.path if folder not in search_path]
         sys.path[:] = [*search_path, *added]
         sys.setrecursionlimit(recursion_limit)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Block the signals that stop a command for the block. Processes that start in it inherit that."""
+    """Hold back the signals that stop a command until the block has ended.
+
+    Processes that start in the block hold them back as well.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield

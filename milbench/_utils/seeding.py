@@ -16,7 +16,7 @@ def generator(*axes: object) -> torch.Generator:
         >>> torch.equal(first, again)
         True
     """
-    # A separator that no name has keeps ("a", "bc") and ("ab", "c") apart.
+    # The separator, which no name has, keeps ("a", "bc") and ("ab", "c") apart.
     text = "\x1f".join(map(str, axes))
     digest = hashlib.sha256(text.encode()).digest()
     # Torch takes seeds of 64 bits with a sign, so 63 of them are used.

@@ -4,14 +4,17 @@ import re
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a count with its noun, such as "3 seeds". The plural is by default the noun with an s."""
+    """Return a count with its noun, such as "3 seeds".
+
+    By default the plural is the noun with an s.
+    """
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {plural or f'{noun}s'}"
 
 
 def readable(label: str) -> str:
-    """Return the label of a loss or task as it appears in a sentence, with its parameters in brackets.
+    """Return the label of a loss or task as in a sentence, with its parameters in brackets.
 
     A parameter whose value is a word appears without its key.
 
@@ -31,7 +34,10 @@ def _in_brackets(settings: re.Match[str]) -> str:
 
 
 def _readable_setting(setting: str) -> str:
-    """Return the value of KEY=VALUE if it is a word, else the whole setting, since a number alone says nothing."""
+    """Return the value of KEY=VALUE if it is a word, else the whole setting.
+
+    A number alone would not say what it is.
+    """
     value = setting.partition("=")[2]
     is_word = re.match("[a-z]", value) and value not in ("true", "false")
     return value if is_word else setting

@@ -14,9 +14,15 @@ class MyNetwork(Network):
 
     name = "my-network"
 
-    def __init__(self, inputs: int, num_classes: int, seed: int, width: int = 32) -> None:  # noqa: ARG002
+    def __init__(
+        self,
+        inputs: int,
+        num_classes: int,
+        seed: int,  # noqa: ARG002
+        width: int = 32,
+    ) -> None:
         super().__init__()
-        # Weights are drawn by torch's generator, which has the seed already.
+        # Torch's generator, which has the seed already, makes the initial weights.
         self.body = nn.Sequential(
             nn.Conv2d(inputs, width, 5, stride=2, padding=2),
             nn.ReLU(),

@@ -25,20 +25,20 @@ CPU = torch.device("cpu")
 
 
 def draw_bags() -> Bags:
-    """Return 600 bags of two to six points, each near a corner or, being background, near 0.
+    """Return 600 bags of two to six points. A point of a class is near a corner, background near 0.
 
-    Replace them with yours. Without `truth`, losses are compared by the label sets alone.
+    Replace these bags with yours. Without `truth`, losses are compared by label sets alone.
     """
     rng = generator("my-task")
-    # The class of each point, from 0 to 2. The number after them, 3, is the background.
+    # The class of each point, from 0 to 2, or 3 for background.
     classes = torch.randint(4, (600, 6), generator=rng)
     corners = torch.tensor([[3.0, 0.0], [-3.0, 3.0], [-3.0, -3.0], [0.0, 0.0]])
     sizes = torch.randint(2, 7, (600, 1), generator=rng)
-    # False at the places that a bag of fewer than six points does not fill.
+    # A bag of fewer than six points is padded: the mask is False there.
     mask = torch.arange(6) < sizes
     noise = torch.randn(600, 6, 2, generator=rng)
     points = (corners[classes] + noise) * mask.unsqueeze(2)
-    # The classes that occur: -1 stands for background, and for places that are not filled.
+    # The classes that occur: -1 stands for background and for padding.
     is_background = classes == 3
     things = classes.masked_fill(~mask | is_background, -1)
     truth = Truth(things, position_classes=classes)
@@ -54,7 +54,7 @@ class MyTask(Task):
 
     name = "my-task"
     format = BagFormat(inputs=2, class_names=("right", "above", "below"))
-    # The networks that suit, the first by default.
+    # The networks that suit the task; the first is the default.
     networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": InstanceMLP}
 
     def __init__(self, batch_bags: Annotated[int, Field(ge=1)] = 32) -> None:
@@ -64,15 +64,16 @@ class MyTask(Task):
         return Recipe(lr=1e-2, epochs=20, evaluate_every=5)
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        # The digest tells results on other data apart. Raise UsageError where a file is missing.
+        # By the digest, results on different data are told apart. If your task reads files, raise
+        # UsageError when one is missing.
         bags = draw_bags()
         content = bags.instances.numpy().tobytes() + bags.labels.numpy().tobytes()
         digest = hashlib.sha256(content).hexdigest()[:16]
         return f"{len(bags)} bags, sha256 {digest}"
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
-        # Every seed splits the same bags, with 100 to test on for 400 to train on. Intervals are
-        # widened by this.
+        # Every seed splits the same bags, with 100 test bags for 400 training bags. So results of
+        # different seeds depend on each other, and intervals are widened by this ratio.
         return 100 / 400
 
     def load(

@@ -1,11 +1,15 @@
-"""Contract tests to inherit: what every loss, network and task has to do. They need `pip install milbench[testing]`."""
+"""Contract tests to inherit: what every loss, network and task has to do.
+
+They need pytest, which `pip install milbench[testing]` installs.
+"""
 
 try:
     import pytest
 except ModuleNotFoundError as error:
     raise ImportError("milbench.testing needs pytest: pip install 'milbench[testing]'") from error
 
-# Before they are imported: a failed assertion of theirs then shows its values, as in a test file.
+# Registered before these modules are imported, so that their failed assertions show the values, as
+# those of a test file do.
 pytest.register_assert_rewrite(
     "milbench.testing.common",
     "milbench.testing.loss_contract",

@@ -1,4 +1,4 @@
-"""What the contract tests of losses, networks and tasks share."""
+"""Functions that the contract tests of losses, networks and tasks share."""
 
 import inspect
 import random
@@ -16,7 +16,10 @@ from milbench.contracts.network import BagKind
 
 
 def reference_to(test: type, name: str) -> str:
-    """Return a name as it is, and a file, FILE.py or FILE.py:NAME, as a path beside the test file."""
+    """Return the name of a loss, task or network as it is.
+
+    A file, FILE.py or FILE.py:NAME, is returned as a path relative to the folder of the test file.
+    """
     file, _, _ = name.partition(":")
     if not file.endswith(".py"):
         return name
@@ -24,7 +27,11 @@ def reference_to(test: type, name: str) -> str:
 
 
 def checked_logits(network: Network, bags: Bags, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Return logits (B, C+1, *positions) float32 and where they show an instance, (B, *positions) bool."""
+    """Return the logits of a network for bags, and its mask, after a check of their shapes.
+
+    Logits are (B, C+1, *positions) float32. The mask is (B, *positions) bool, True where a position
+    shows an instance.
+    """
     logits = network.logits_of(bags).float()
     mask = network.mask_of(bags)
     positions = logits.shape[2:]
@@ -44,7 +51,12 @@ def checked_logits(network: Network, bags: Bags, num_classes: int) -> tuple[Tens
 
 
 def of_instances(logits: Tensor, mask: Tensor) -> Tensor:
-    """Return (N, C+1), the logits (B, C+1, *positions) at the positions of all bags that show an instance."""
+    """Return (N, C+1), the logits at the N positions of all bags that show an instance.
+
+    Args:
+        logits: (B, C+1, *positions).
+        mask: (B, *positions), True where a position shows an instance.
+    """
     return logits.movedim(1, -1)[mask]
 
 
@@ -52,7 +64,7 @@ def of_instances(logits: Tensor, mask: Tensor) -> Tensor:
 def assert_padding_has_no_part(
     network: Network, bags: Bags, kind: BagKind, num_classes: int
 ) -> None:
-    """Assert that each bag has the same logits alone and padded among the others."""
+    """Assert that each bag has the same logits alone and in a padded batch with the others."""
     together, mask = checked_logits(network.eval(), bags, num_classes)
     for number in range(len(bags)):
         bag = _without_padding(bags.selected(slice(number, number + 1)), kind)
@@ -62,20 +74,23 @@ def assert_padding_has_no_part(
 
 
 def _without_padding(bag: Bags, kind: BagKind) -> Bags:
-    """Return a batch of one bag with its own instances or frames alone."""
+    """Return a batch of one bag without its padding."""
     if bag.mask is None:
         return bag
-    there = bag.mask[0]
+    is_own = bag.mask[0]
     if kind == "sets":
-        return replace(bag, instances=bag.instances[:, there], mask=None)
+        return replace(bag, instances=bag.instances[:, is_own], mask=None)
     # Frames are the last dimension.
-    return replace(bag, instances=bag.instances[..., there], mask=None)
+    return replace(bag, instances=bag.instances[..., is_own], mask=None)
 
 
 def assert_weights_depend_on_the_seed_alone(make: Callable[[int], Network]) -> None:
-    """Assert that two networks of a seed are equal, and one of another seed is not."""
-    # The generators of the process must have no part: they differ between the first two networks.
-    np.random.seed(1)  # noqa: NPY002 the generator of the whole process is meant, as by the next line
+    """Assert that two networks of the same seed are equal, and a network of another seed is not.
+
+    The global generators of Python and numpy must not matter: they have another state when the
+    second network is made.
+    """
+    np.random.seed(1)  # noqa: NPY002 the global generator is meant
     random.seed(1)
     first = make(5).state_dict()
     again = make(5).state_dict()
@@ -86,7 +101,7 @@ def assert_weights_depend_on_the_seed_alone(make: Callable[[int], Network]) -> N
 
 
 def assert_gradients(network: Network) -> None:
-    """Assert that every weight that is trained has a gradient, which is finite."""
+    """Assert that every weight that is trained has a finite gradient."""
     for name, weights in network.named_parameters():
         if weights.requires_grad:
             assert weights.grad is not None, f"{name} has no part in the logits"

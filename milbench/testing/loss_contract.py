@@ -1,4 +1,4 @@
-"""What every loss must do, as tests to inherit, and the bags, label sets and variants of losses that they run on."""
+"""What every loss must do, as tests to inherit, with the bags and label sets that they run on."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,21 +13,25 @@ from torch.testing import assert_close
 from milbench import Loss, load_loss
 from milbench.testing.common import reference_to
 
-# The bags, classes and positions of the batches.
+# The numbers of bags, classes and positions of every batch.
 B, C, K = 4, 3, 6
 LABELS = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]], dtype=torch.bool)
 ONE_CLASS = torch.tensor([[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=torch.bool)
 _ABSENT_OR_PRESENT = torch.tensor([False, True])
 EVERY_SET = torch.cartesian_prod(*[_ABSENT_OR_PRESENT for _ in range(C)])
-"""(2^C, C), all label sets."""
+"""(2^C, C), all label sets of C classes."""
 SIZES = (6, 1, 4, 3)
-"""The positions of each bag of a padded batch."""
+"""The number of positions of each bag of a padded batch."""
 MASK = torch.arange(K) < torch.tensor(SIZES).unsqueeze(1)
 FULL_POSITIONS = ((K,), (2, 3), (1, 3, 2))
 """Shapes of K positions: of sequences or sets, images, and volumes."""
 POSITIONS = ((), *FULL_POSITIONS)
+"""The shapes above, and a single position without a dimension."""
 WEIGHTS = torch.tensor([1.0, 0.5, 2.0, 1.5])
-"""The weights of the losses of the four bags, all different, so that a gradient in the wrong bag is noticed."""
+"""The weights of the losses of the four bags in a sum whose gradient is tested.
+
+They are all different, so that a gradient in the wrong bag is noticed.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Variant:
     """A loss with its parameters."""
 
     loss: str
-    """A name, or a path that ends in .py, relative to the file of the test class."""
+    """The name of the loss, or a path that ends in .py, relative to the file of the test class."""
     params: dict[str, Any] = field(default_factory=dict)
     """Arguments of the constructor."""
     depends_on_batch: bool = False
@@ -49,7 +53,7 @@ class Variant:
         return "-".join([name, *values])
 
     def load(self) -> Loss:
-        """Return the loss, made anew, for C classes. It gives one value a bag."""
+        """Return a new loss for C classes, which gives one value for each bag."""
         return load_loss(self.loss, reduction="none", **self.params).build(C)
 
 
@@ -62,16 +66,16 @@ class LossContract:
         class TestMineWithMargins(LossContract):
             variants = (Variant("mine.py", {"margin": 1.0}), Variant("mine.py", {"margin": 2.0}))
 
-    The values of a loss are tested beside them, against an independent implementation. A loss with
-    more supervision than label sets is called with the target that `target_for` derives from the
-    label sets. A test that a loss cannot pass by its nature is overridden, with a docstring that
-    says why.
+    They do not test whether the values of a loss are right: compare these with an independent
+    implementation in tests of your own. A loss with more supervision than label sets is called with
+    the target that `target_for` makes from the label sets. If a loss cannot pass a test by its
+    nature, override the test, with a docstring that says why.
     """  # noqa: D400 what follows is an example
 
     loss: ClassVar[str] = ""
     """The name of the loss, or the path of its file, relative to the file of the test class."""
     variants: ClassVar[tuple[Variant, ...]] = ()
-    """Several losses, or one with parameters, in place of `loss`."""
+    """Several losses, or a loss with parameters, instead of `loss`."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Let a test run once for every variant."""
@@ -101,7 +105,7 @@ class LossContract:
         flat_logits = logits.reshape(B, C + 1, -1)
         fitting = labels
         if flat_logits.shape[2] < C:
-            # There is room for the first class of each label set alone.
+            # With a single position only the first class of each label set fits.
             fitting = labels & (labels.cumsum(dim=1) == 1)
         found = all_answers(loss, logits, fitting)
         _assert_shapes(found, positions)
@@ -124,7 +128,7 @@ class LossContract:
         _assert_same_apart_from_shape(found, flat)
 
     def test_the_class_that_the_evidence_shows_costs_least(self, loss: Loss) -> None:
-        """A wrong sign, or labels that are not looked at, would pass all else."""
+        """A wrong sign, or a loss that ignores the labels, would pass all other tests."""
         if loss.supervision != "set":
             pytest.skip("what a target says beside the label set decides here")
         for shown in range(C):
@@ -153,7 +157,7 @@ class LossContract:
     def test_positions_that_are_alike_get_the_same_gradient(
         self, loss: Loss, labels: Tensor
     ) -> None:
-        """A maximum with its gradient at the first of several equal positions alone would prefer a place in the bag."""
+        """Positions that tie for a maximum share its gradient, so that none is preferred."""
         _skip_if_ordered(loss)
         logits = some_logits(1).expand(-1, -1, K)
         _, gradient = value_and_gradient(loss, logits, labels)
@@ -163,7 +167,7 @@ class LossContract:
     def test_no_class_is_preferred(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
         order = torch.tensor([2, 0, 1])
-        # The background stays in its place.
+        # The background stays the last channel.
         channels = torch.tensor([2, 0, 1, C])
         before = all_answers(loss, logits, labels)
         renamed = Answers(
@@ -189,7 +193,7 @@ class LossContract:
     def test_padding_a_batch_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
         padding = some_logits(3, seed=1)
-        # Three masked positions after the second one.
+        # Three masked positions are inserted after the second position.
         padded = torch.cat([logits[:, :, :2], padding, logits[:, :, 2:]], dim=2)
         real = torch.tensor([0, 1, 5, 6, 7, 8])
         mask = torch.zeros(B, K + 3, dtype=torch.bool)
@@ -225,7 +229,8 @@ class LossContract:
         for scale in (0.5, 3.0):
             logits = some_logits(K, seed=1, scale=scale).requires_grad_()
             value = partial(loss, labels=labels, mask=mask, target=target_for(loss, logits, labels))
-            # Where probabilities are nearly alike, a random projection of the Jacobian is enough.
+            # The quick mode checks only a random projection of the Jacobian. For small logits, with
+            # nearly equal probabilities, this is enough.
             is_quick = scale < 1
             assert torch.autograd.gradcheck(value, logits, fast_mode=is_quick)
             assert torch.autograd.gradgradcheck(value, logits, fast_mode=True)
@@ -289,7 +294,7 @@ class LossContract:
     def test_its_weights_depend_on_the_seed_and_are_trained(
         self, loss: Loss, labels: Tensor, variant: Variant
     ) -> None:
-        # Whatever the state of torch's own generator is, the same seed gives the same weights.
+        # The state of torch's global generator must not matter.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             again = variant.load().state_dict()
@@ -312,11 +317,11 @@ class LossContract:
     def test_the_class_with_the_evidence_is_named(self, loss: Loss) -> None:
         for c in range(C):
             logits = some_logits(K, seed=c, scale=1.0)
-            # Background everywhere, so that no class has a little evidence in every position: a
-            # mean would name it.
+            # Background everywhere. Otherwise a loss that takes a mean could name another class,
+            # with a little evidence at every position.
             logits[:, :C] -= 5.0
             logits[:, C] += 5.0
-            # The class in one position.
+            # The class at one position.
             logits[:, c, c] += 20.0
             scores = loss.score(logits)
             assert (scores.classes.argmax(dim=1) == c).all()
@@ -348,7 +353,7 @@ class LossContract:
         if loss.presence_is_log_odds:
             log_odds = loss.score(some_logits(K), mask).log_odds
             assert log_odds is not None
-            # (2^C, B, C), the probability of each label set where it has the class, else 0.
+            # (2^C, B, C), the probability of each label set if it has the class, else 0.
             probs_with_class = probs.unsqueeze(2) * EVERY_SET.unsqueeze(1)
             marginals = probs_with_class.sum(dim=0)
             assert_close(log_odds.sigmoid(), marginals, rtol=1e-6, atol=1e-9)
@@ -362,7 +367,7 @@ class LossContract:
         assert (of_masked[:, C] == 1).all()
 
     def test_instances_follow_the_evidence(self, loss: Loss) -> None:
-        # Background everywhere but in position 2, which shows class 1.
+        # Background at every position but 2, which shows class 1.
         logits = torch.full((B, C + 1, K), -5.0)
         logits[:, C] = 5.0
         logits[:, 1, 2] = 5.0
@@ -376,7 +381,7 @@ class LossContract:
     def test_evidence_is_strongest_where_the_class_is(self, loss: Loss) -> None:
         logits = some_logits(K, scale=0.1)
         logits[:, C] += 5.0
-        # Class 1 in position 2, and class 0 in position 4.
+        # Class 1 is at position 2, and class 0 at position 4.
         logits[:, 1, 2] += 10.0
         logits[:, 0, 4] += 10.0
         scores = loss.score(logits)
@@ -390,7 +395,7 @@ class LossContract:
     ) -> None:
         if variant.one_class:
             pytest.skip("the loss refuses a bag without classes")
-        # The label set of bag 2 is empty, as that of a bag without instances has to be.
+        # The bag without instances is bag 2, whose label set is empty, as it has to be.
         mask = MASK.clone()
         mask[2] = False
         value, gradient = value_and_gradient(loss, some_logits(K), labels_that_fit(labels), mask)
@@ -403,8 +408,11 @@ class LossContract:
     def test_unchecked_an_empty_bag_leaves_no_nan_on_the_way_back(
         self, loss: Loss, labels: Tensor
     ) -> None:
-        """Where anomalies are detected, a NaN raises even if it is masked out before it reaches the logits."""
-        # Bag 0 has classes, which is an error where values are checked.
+        """No step of the backward pass gives a NaN, not even one that a later step masks out.
+
+        Anomaly detection of torch raises an error at any NaN.
+        """
+        # An empty bag with classes is an error if values are checked. Bag 0 has classes.
         loss.validate = False
         labels = labels_that_fit(labels)
         mask = MASK.clone()
@@ -418,7 +426,10 @@ class LossContract:
     def test_unchecked_an_empty_bag_does_not_change_others(
         self, loss: Loss, labels: Tensor, variant: Variant
     ) -> None:
-        """Its classes cannot occur: its loss may be +inf but not NaN, and the other bags keep their gradients."""
+        """The loss of an empty bag with classes, which cannot occur, may be +inf, but not NaN.
+
+        The other bags keep their losses and gradients.
+        """
         loss.validate = False
         logits = some_logits(K)
         labels = labels_that_fit(labels)
@@ -436,7 +447,7 @@ class LossContract:
 
 
 class Answers(NamedTuple):
-    """What a loss says of a batch: its losses and their gradient, and the answers of `Loss.score`."""
+    """What a loss says about a batch: losses, their gradient, and the answers of `Loss.score`."""
 
     value: Tensor
     gradient: Tensor
@@ -446,7 +457,7 @@ class Answers(NamedTuple):
     evidence: Tensor
 
     def scored(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the answers of `Loss.score` alone."""
+        """Return only the answers of `Loss.score`."""
         return self.scores, self.presence, self.posterior, self.evidence
 
     def of_bag(self, bag: int) -> "Answers":
@@ -454,7 +465,7 @@ class Answers(NamedTuple):
         return Answers(*(part[bag : bag + 1] for part in self))
 
     def at(self, positions: Tensor | slice) -> "Answers":
-        """Return the answers with those of some positions alone, in this order."""
+        """Return the answers for these positions alone, in this order."""
         return self._replace(
             gradient=self.gradient[:, :, positions],
             posterior=self.posterior[:, :, positions],
@@ -482,7 +493,7 @@ def _assert_same_apart_from_shape(found: Answers, expected: Answers) -> None:
 
 
 def _assert_equal(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
-    """Assert that tensors are the same, bit for bit."""
+    """Assert that tensors are equal, bit for bit."""
     for part, expected_part in zip(found, expected, strict=True):
         assert torch.equal(part, expected_part)
 
@@ -493,10 +504,9 @@ def _of_masked(values: Tensor) -> Tensor:
 
 
 def labels_that_fit(labels: Tensor) -> Tensor:
-    """Return label sets that the bags of a padded batch have room for: at most as many classes as positions.
+    """Return smaller label sets, for which the bags of a padded batch have enough positions.
 
-    Of the classes of a bag, those stay whose number is that of a position which it has, by its row
-    of MASK.
+    Class c of a bag stays if position c of the bag is not masked.
     """
     return labels & MASK[:, :C]
 
@@ -504,23 +514,24 @@ def labels_that_fit(labels: Tensor) -> Tensor:
 def some_logits(
     *positions: int, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 2.0
 ) -> Tensor:
-    """Return (B, C+1, *positions) logits without ties."""
+    """Return random logits (B, C+1, *positions), which have no ties."""
     rng = torch.Generator().manual_seed(seed)
     normal = torch.randn(B, C + 1, *positions, generator=rng, dtype=torch.float64)
     return (scale * normal).to(dtype)
 
 
 def target_for(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
-    """Return a target that fits the label sets, for a loss that needs one.
+    """Return a target that fits the label sets, or None for a loss that takes no target.
 
-    What it is depends on the supervision:
+    It depends on the supervision of the loss:
 
     - count: each class of the label set once.
-    - position: at each position, of background and the classes of the label set, the one with the
-      smallest logit.
+    - position: at each position the channel with the smallest logit, among the classes of the label
+      set and background.
     - order: the classes of the label set by their logits at the first position, the smallest first.
 
-    It is made from logits and labels alone, so that a test that permutes these need not permute it.
+    It is made from logits and labels alone. So a test that permutes logits and labels gets the
+    permuted target.
     """
     if not loss.takes_target:
         return None
@@ -529,11 +540,10 @@ def target_for(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
     if loss.supervision == "position":
         background = torch.ones_like(labels[:, :1], dtype=torch.bool)
         is_allowed = torch.cat([labels.bool(), background], dim=1)
-        # As many dimensions as the logits have.
+        # Dimensions of size 1 are added, up to as many as the logits have.
         by_position = is_allowed.view(len(labels), C + 1, *[1] * (logits.ndim - 2))
         return logits.detach().masked_fill(~by_position, torch.inf).argmin(dim=1)
-    # With a dimension more, since there may be no dimension of positions at all. The background is
-    # left out.
+    # `unsqueeze`, since logits may have no dimension of positions. The background is left out.
     first_position = logits.detach().unsqueeze(-1).flatten(2)[:, :-1, 0]
     ranked = first_position.argsort(dim=1)
     occurs = labels.bool().gather(1, ranked)
@@ -570,13 +580,16 @@ def all_answers(
     mask: Tensor | None = None,
     weights: Tensor = WEIGHTS,
 ) -> Answers:
-    """Return the losses, the gradient of their weighted sum, and what the loss says of bags and positions."""
+    """Return the losses, the gradient of their weighted sum, and the answers of `Loss.score`."""
     value, gradient = value_and_gradient(loss, logits, labels, mask, weights)
     return Answers(value, gradient, *answers(loss, logits, mask))
 
 
 def extreme_logits() -> Iterator[Tensor]:
-    """Yield float32 logits of +-200, as a diverging network gives them: equal, random, and one channel against all."""
+    """Yield float32 logits of up to +-200, as a diverging network gives them.
+
+    They are equal at first, then random, then one channel differs from all others.
+    """
     for level in (-200.0, 0.0, 200.0):
         yield torch.full((B, C + 1, K), level)
     for seed in range(4):

@@ -17,7 +17,7 @@ from milbench.networks.known_networks import general_maker
 from milbench.testing import common
 
 SIZES: dict[BagKind, tuple[int, ...]] = {"images": (32, 44), "sequences": (30,), "sets": (5,)}
-"""Pixels, frames or instances of a bag where a test class names no size."""
+"""The size of a bag if a test class names no size: pixels, frames or instances."""
 
 
 class NetworkContract:
@@ -27,30 +27,40 @@ class NetworkContract:
             network = "mine.py"
             bag_kind = "sets"
 
-    They give it random bags. What it cannot meet by its nature is overridden, with a docstring that
-    says why.
+    They give the network random bags. If a network cannot pass a test by its nature, override the
+    test, with a docstring that says why.
     """  # noqa: D400 what follows is an example
 
     network: ClassVar[str]
-    """The name of the network, or its file, FILE.py or FILE.py:NAME, relative to the file of the test class."""
+    """The name of the network, or its file: FILE.py or FILE.py:NAME.
+
+    The file is relative to the file of the test class.
+    """
     params: ClassVar[dict[str, Any]] = {}
     """Parameters of the network."""
     bag_kind: ClassVar[BagKind] = "images"
+    """What a bag is: images, sequences or sets."""
     inputs: ClassVar[int] = 3
     """The channels of an image, or the features of a frame or an instance."""
     num_classes: ClassVar[int] = 4
     size: ClassVar[tuple[int, ...]] = ()
-    """Of bags that the network can read: (H, W), (T,) or (K,). (): 32 x 44 pixels, 30 frames or 5 instances."""
+    """The size of bags that the network can read: (H, W), (T,) or (K,).
+
+    (): 32 x 44 pixels, 30 frames or 5 instances.
+    """
 
     @classmethod
     def make(cls, seed: int = 0) -> Network:
-        """Return the network, made anew, on the CPU."""
+        """Return a new network on the CPU."""
         return load_network(
             common.reference_to(cls, cls.network), cls.inputs, cls.num_classes, seed, **cls.params
         )
 
     def bags(self, more: int = 0) -> Bags:
-        """Return three random bags, larger by `more`, of which the second one is padded if it is no image."""
+        """Return a batch of three random bags, whose sides are larger than `size` by `more`.
+
+        Unless they are images, the second bag is padded.
+        """
         size = [side + more for side in self.size or SIZES[self.bag_kind]]
         shape = (*size, self.inputs) if self.bag_kind == "sets" else (self.inputs, *size)
         rng = torch.Generator().manual_seed(more)
@@ -80,7 +90,7 @@ class NetworkContract:
 
     @torch.no_grad()
     def test_the_order_of_a_set_has_no_part(self) -> None:
-        """An instance has the same logits wherever it stands in its bag."""
+        """An instance has the same logits whatever its index in its bag is."""
         if self.bag_kind != "sets":
             pytest.skip("positions of images and sequences have an order")
         network = self.make().eval()
@@ -110,7 +120,7 @@ class NetworkContract:
     def test_every_weight_gets_a_finite_gradient(self) -> None:
         network = self.make()
         logits, mask = common.checked_logits(network, self.bags(), self.num_classes)
-        # A value on which every logit has a part.
+        # A value that depends on every logit.
         common.of_instances(logits, mask).logsumexp(dim=1).sum().backward()
         common.assert_gradients(network)
 
@@ -127,9 +137,10 @@ class NetworkContract:
         assert_close(half, exact, rtol=0.1, atol=0.1 * largest)
 
     def test_training_starts_at_the_bag_prior(self) -> None:
-        """By the biases of the head, which alone make the logits where its weights are 0.
+        """At the start, each class is expected at about one of the positions of a bag.
 
-        Each class is then expected at about one of the positions of a bag.
+        The biases of the head do this. The test sets its weights to 0, so that the logits are the
+        biases.
         """
         positions = 50
         network = self.make()

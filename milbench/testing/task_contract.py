@@ -39,17 +39,19 @@ from milbench.testing import common
 from milbench.training.training_setup import typical_positions
 
 LIMIT = 8
-"""How many bags of each kind are evaluated on."""
+"""How many bags of each split are evaluated, and as many single instances."""
 MANY = 300
-"""How many bags of each kind are looked for in other splits."""
+"""How many bags of each split are compared with the bags of other splits."""
 FEW = 4
-"""How many bags networks are tried on."""
+"""How many bags a network gets in a test."""
 SHAPES = {"images": (4, 1, 2), "sequences": (3, 1, 2), "sets": (3, 2, 1)}
-"""Kind of bag -> how many dimensions a batch has, which of them is that of channels or features, and which is that of
-what a mask may leave out: instances or frames. Images have no mask.
+"""For each kind of bag: the number of dimensions of a batch, and two of its dimensions.
+
+The first is the dimension of channels or features. The second is the dimension of a mask:
+instances or frames. Images have no mask.
 """
 MOST_SHOWN = 64
-"""How many bags a gallery may have: more would fill a report."""
+"""The largest number of bags in a gallery, since more would fill a report."""
 
 
 class TaskContract:
@@ -57,11 +59,12 @@ class TaskContract:
 
         class TestMine(TaskContract):
             task = "mine.py"
-            params = {"bags_per_epoch": 64}  # few, since an epoch is drawn several times
+            params = {"bags_per_epoch": 64}  # few, since an epoch is made several times
 
-    They draw batches, make the networks and evaluate the first one untrained. A task whose data are
-    files overrides the fixture `data_dir` and returns a folder with small ones. What a task cannot
-    meet by its nature is overridden, with a docstring that says why.
+    They make batches, make the networks of the task, and evaluate the first network untrained. If
+    the data of the task are files, override the fixture `data_dir`, and return a folder with small
+    files. If a task cannot pass a test by its nature, override the test, with a docstring that says
+    why.
     """  # noqa: D400 what follows is an example
 
     task: ClassVar[str]
@@ -71,12 +74,11 @@ class TaskContract:
 
     @pytest.fixture
     def data_dir(self) -> Path | None:
-        """Return the folder of the data; None: the default one."""
+        """Return the folder of the data; None: the default folder."""
         return None
 
     # All tests of a class share one problem, its batches and its evaluation, which no test changes.
-    # Each cache holds one value, so that those of a class are gone when the tests of the next class
-    # begin.
+    # A cache holds one value, so that the tests of the next class replace the values of this one.
     @classmethod
     @lru_cache(maxsize=1)
     def _loaded(cls, data_dir: Path | None) -> Problem:
@@ -84,7 +86,7 @@ class TaskContract:
 
     @classmethod
     @lru_cache(maxsize=1)
-    def _drawn(cls, data_dir: Path | None) -> list[Bags]:
+    def _batches(cls, data_dir: Path | None) -> list[Bags]:
         return list(cls._loaded(data_dir).train_batches(0, generator("contract")))
 
     @classmethod
@@ -103,18 +105,21 @@ class TaskContract:
 
     @pytest.fixture
     def batches(self, data_dir: Path | None) -> list[Bags]:
-        return self._drawn(data_dir)
+        return self._batches(data_dir)
 
     @pytest.fixture
     def evaluation(self, data_dir: Path | None) -> Evaluation:
         return self._evaluated(data_dir)
 
     def describe(self) -> Task:
-        """Return the task, made anew."""
+        """Return a new task."""
         return load_task(common.reference_to(type(self), self.task), **self.params)
 
     def load(self, data_dir: Path | None, *, seed: int = 0, limit: int = LIMIT) -> Problem:
-        """Return the problem of a seed, loaded anew, with at most `limit` bags of each kind to evaluate on."""
+        """Return the problem of a seed, loaded again.
+
+        It has at most `limit` bags of each split to evaluate, and as many single instances.
+        """
         return self.describe().load(data_dir, seed, limit=limit)
 
     def test_it_says_what_it_is(self, described: Task, problem: Problem) -> None:
@@ -135,7 +140,7 @@ class TaskContract:
         assert all(isinstance(name, str) for name in problem.format.class_names)
 
     def test_a_task_does_not_change(self, data_dir: Path | None) -> None:
-        """Whatever is asked of it, and whatever is loaded: a problem holds what is known of the data."""
+        """No method changes the attributes of a task. What is loaded belongs to the problem."""
         task = self.describe()
         before = dict(vars(task))
         task.check_data(data_dir)
@@ -153,7 +158,7 @@ class TaskContract:
         assert all(after[name] is before[name] for name in before)
 
     def test_one_task_loads_problems_of_several_seeds(self, data_dir: Path | None) -> None:
-        """To load another seed changes nothing of a problem that was loaded before."""
+        """To load the problem of another seed does not change a problem that was loaded before."""
         task = self.describe()
         first = task.load(data_dir, 0, limit=LIMIT)
         batch = _first_batch(first)
@@ -174,7 +179,7 @@ class TaskContract:
         assert evaluated_digests(again) == evaluated_digests(problem)
 
     def test_parameters_can_be_stored_and_sent(self, described: Task) -> None:
-        """A plan keeps parameters as JSON, and workers in other processes make the task from them."""
+        """A plan keeps parameters as JSON, and other processes make the task from them."""
         complete = check_params("the task", type(described), self.params)
         assert json.loads(json.dumps(complete)) == complete
         assert pickle.loads(pickle.dumps(complete)) == complete
@@ -206,7 +211,7 @@ class TaskContract:
     def test_batches_depend_on_the_generator_alone(
         self, data_dir: Path | None, batches: list[Bags]
     ) -> None:
-        """All losses are compared on the same bags: nothing else that draws may have a part in them."""
+        """All losses are compared on the same bags, so the global generators must not matter."""
         torch.manual_seed(12345)
         np.random.seed(12345)  # noqa: NPY002 the generator of the whole process is meant
         random.seed(12345)
@@ -218,7 +223,7 @@ class TaskContract:
     def test_an_earlier_epoch_does_not_matter(
         self, data_dir: Path | None, batches: list[Bags]
     ) -> None:
-        """A cell that was killed is resumed at the beginning of an epoch that it had begun, in a new process."""
+        """A cell that was killed goes on in a new process, at the beginning of its last epoch."""
         problem = self.load(data_dir)
         next(iter(problem.train_batches(3, generator("another"))))
         assert_same(_first_batch(problem), batches[0])
@@ -226,7 +231,7 @@ class TaskContract:
     def test_another_seed_or_epoch_gives_other_batches(
         self, problem: Problem, batches: list[Bags]
     ) -> None:
-        """Training makes the generator of an epoch from its seed and its number."""
+        """Training makes the generator of an epoch from the seed and the number of the epoch."""
         others = problem.train_batches(0, generator("another"))
         # Another generator may give another number of batches.
         pairs = zip(batches, others, strict=False)
@@ -237,7 +242,7 @@ class TaskContract:
     ) -> None:
         assert len(batches) == problem.steps_per_epoch
         classes = problem.format.num_classes
-        dimensions, channel, place = SHAPES[described.bag_kind]
+        dimensions, channel, masked = SHAPES[described.bag_kind]
         assert len(problem.typical_shape) == dimensions - 1
         assert problem.typical_shape[channel - 1] == problem.format.inputs
         for bags in batches:
@@ -258,7 +263,7 @@ class TaskContract:
                 assert largest <= problem.max_labels <= classes
             if bags.mask is not None:
                 assert bags.mask.dtype == torch.bool
-                assert bags.mask.shape == (count, bags.instances.shape[place]), (
+                assert bags.mask.shape == (count, bags.instances.shape[masked]), (
                     "whether there is an instance"
                 )
 
@@ -294,7 +299,7 @@ class TaskContract:
     def test_padding_does_not_reach_the_logits(
         self, described: Task, problem: Problem, batches: list[Bags]
     ) -> None:
-        """Where bags are sets: a network that is given no mask sees the padding of a batch as instances."""
+        """For sets: a network that ignores the mask would take the padding for instances."""
         bags = batches[0].parts(FEW)[0]
         if bags.mask is None or described.bag_kind != "sets" or bags.mask.all():
             pytest.skip("no bag of the task is a set that is padded")
@@ -323,7 +328,7 @@ class TaskContract:
     def test_a_trained_network_can_be_used_where_the_data_are_not(
         self, problem: Problem, batches: list[Bags]
     ) -> None:
-        """From what is remembered of the format, with the trained weights, comes the same network."""
+        """The stored format of the bags and the trained weights give the same network again."""
         elsewhere = self.describe()
         remembered = elsewhere.format_from(json.loads(json.dumps(problem.format.memory())))
         assert_same_format(remembered, problem.format)
@@ -333,7 +338,7 @@ class TaskContract:
         loaded: list[Network] = []
         for head in heads:
             trained += networks_of(self.describe(), problem.format, 0, head)
-            # Of another seed, so that no weight is equal before it is loaded.
+            # Another seed, so that the weights differ until they are loaded.
             loaded += networks_of(elsewhere, remembered, 1, head)
         for network, same in zip(trained, loaded, strict=True):
             same.load_state_dict(network.state_dict())
@@ -367,7 +372,7 @@ class TaskContract:
         assert metrics["test/set_error"] == 0
 
     def test_no_bag_is_in_two_splits(self, data_dir: Path | None, batches: list[Bags]) -> None:
-        """By content: bags that are drawn anew, or augmented, differ even where their instances do not."""
+        """Bags are compared by content: a bag that is augmented or made again is not recognised."""
         evaluated = evaluated_digests(self.load(data_dir, limit=MANY))
         splits = [*evaluated.values(), digests_of(batches)]
         counted_by_split = sum(len(split) for split in splits)
@@ -375,7 +380,7 @@ class TaskContract:
         assert counted_by_split == len(set().union(*splits))
 
     def test_origins_tell_evaluated_bags_apart(self, problem: Problem) -> None:
-        """A task may say nothing of where its bags come from: they then count as independent."""
+        """A task need not say where its bags come from: bags without an origin are independent."""
         for split in problem.splits.values():
             for batches in (split.bags, split.single_instance):
                 assert_origins_tell_bags_apart([batches[n] for n in range(len(batches))])
@@ -383,7 +388,10 @@ class TaskContract:
     def test_the_task_says_where_seeds_split_the_same_bags(
         self, data_dir: Path | None, described: Task, batches: list[Bags]
     ) -> None:
-        """By content. Seeds are then not independent: without `overlap` intervals are too narrow."""
+        """Seeds that share bags, by content, are not independent.
+
+        Without `Task.overlap` the intervals would be too narrow.
+        """
         other = self.load(data_dir, seed=1, limit=MANY)
         if digests_of(batches) & evaluated_digests(other)["test"]:
             assert described.overlap(data_dir) > 0, (
@@ -404,7 +412,8 @@ class TaskContract:
             picture = described.picture_from(instances)
         except UsageError:
             pytest.skip("the task has no pictures")
-        two_levels = 1 / 128  # of 256
+        # Two of the 256 levels of a pixel.
+        two_levels = 1 / 128
         assert_close(described.instances_from(picture), instances, rtol=0, atol=two_levels)
 
 
@@ -415,7 +424,7 @@ def _first_batch(problem: Problem) -> Bags:
 def network_of(
     task: Task, bag_format: BagFormat, name: str, seed: int = 0, head: Head = "softmax"
 ) -> Network:
-    """Return a network of a task for losses with this head, as a cell of this seed makes it."""
+    """Return a network of a task, for losses with this head, as a cell with this seed makes it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make_network(task, bag_format, name, {}, seed, head)
@@ -424,13 +433,13 @@ def network_of(
 def networks_of(
     task: Task, bag_format: BagFormat, seed: int = 0, head: Head = "softmax"
 ) -> list[Network]:
-    """Return the networks of a task for losses with this head."""
+    """Return all networks of a task that are for losses with this head."""
     makers = task.classifiers if head == "class" else task.networks
     return [network_of(task, bag_format, name, seed, head) for name in makers]
 
 
 def evaluated_digests(problem: Problem) -> dict[Split, set[str]]:
-    """Return the digests of the bags of each split."""
+    """Return the digests of the bags of each split to evaluate on."""
     digests: dict[Split, set[str]] = {}
     for name, split in problem.splits.items():
         digests[name] = digests_of([split.bags[number] for number in range(len(split.bags))])
@@ -446,7 +455,11 @@ def digests_of(batches: Sequence[Bags]) -> set[str]:
 
 
 def untrained_scores(task: Task, problem: Problem, *, knows_labels: bool = False) -> ScoreFunction:
-    """Return the scores of an untrained network, by the largest probability of each class, or by the label set."""
+    """Return a function that scores bags by an untrained network.
+
+    The score of a class is its largest probability in the bag. With `knows_labels` it is 1 for the
+    classes of the label set, and 0 for the others.
+    """
     network = network_of(task, problem.format, next(iter(task.networks)))
 
     @torch.no_grad()
@@ -465,7 +478,7 @@ def untrained_scores(task: Task, problem: Problem, *, knows_labels: bool = False
 
 
 def assert_labels_agree_with_truth(bags: Bags, num_classes: int) -> None:
-    """Assert that the classes of instances, and those of positions, are those of the label sets."""
+    """Assert that the label sets hold the classes of the instances, and those of the positions."""
     truth = bags.truth
     assert truth is not None
     is_class = (truth.classes >= -1) & (truth.classes < num_classes)
@@ -486,7 +499,7 @@ def assert_labels_agree_with_truth(bags: Bags, num_classes: int) -> None:
 
 
 def assert_same_format(bag_format: BagFormat, other: BagFormat) -> None:
-    """Assert that two formats say the same of bags."""
+    """Assert that two formats are equal."""
     assert bag_format.inputs == other.inputs
     assert bag_format.class_names == other.class_names
     assert bag_format.frames_per_second == other.frames_per_second
@@ -494,19 +507,19 @@ def assert_same_format(bag_format: BagFormat, other: BagFormat) -> None:
 
 
 def assert_same(bags: Bags, other: Bags) -> None:
-    """Assert that two batches are the same, to the bit."""
+    """Assert that two batches are equal, bit for bit."""
     for name in ("instances", "labels", "mask"):
         first = getattr(bags, name)
         second = getattr(other, name)
         if first is None or second is None:
             assert first is second, name
             continue
-        # A sequence has NaN where another one of its batch is longer.
+        # A sequence is padded with NaN up to the longest of its batch.
         assert_close(first, second, rtol=0, atol=0, equal_nan=True, msg=name)
 
 
 def assert_origins_tell_bags_apart(batches: Sequence[Bags]) -> None:
-    """Assert that origins have a row a bag, and that no two bags of a split have one number."""
+    """Assert that origins have a row for each bag, and bags of a split different numbers."""
     numbers: list[int] = []
     for bags in batches:
         origin = bags.origin
@@ -524,11 +537,14 @@ def assert_origins_tell_bags_apart(batches: Sequence[Bags]) -> None:
 
 
 def bag_digests(bags: Bags) -> list[str]:
-    """Return a digest of the instances of every bag, without its padding, which depends on the others of its batch."""
+    """Return a digest of the instances of every bag.
+
+    Padding is left out, since it depends on the other bags of the batch.
+    """
     hashes = []
     for i, instances in enumerate(bags.instances.cpu()):
         mask = None if bags.mask is None else bags.mask[i].cpu()
-        # Sequences are padded with NaN, and sets are where the mask says so.
+        # Sequences are padded with NaN, and the padding of sets is where the mask is False.
         values = instances[~instances.isnan()]
         has_nan = len(values) < instances.numel()
         if mask is not None and mask.shape == instances.shape[:1] and not has_nan:
