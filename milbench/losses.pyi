@@ -1,3 +1,4 @@
-# In a checkout milbench.losses is the folder losses/: for type checkers and editors. No wheel has this file.
+# For type checkers and editors: in a checkout milbench.losses is the folder losses/. No wheel has
+# this file.
 from losses import *
 from losses import __all__ as __all__

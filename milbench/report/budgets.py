@@ -335,9 +335,9 @@ def _note(tried: Sequence[DrawsOfLoss], metric: Metric) -> str:
         draws = f"{counts[0]} to {counts[-1]} draws"
     return (
         f"The {metric.label} of test bags to expect from a search of that many settings: each is "
-        "tried with one seed, and validation bags choose one. It is the mean over all ways to take "
-        f"that many of the {draws} of a loss. In brackets: its 95 % band over other draws. The band "
-        "does not cover other test bags."
+        "tried with one seed, and validation bags choose one. It is the mean over all ways to "
+        f"take that many of the {draws} of a loss. In brackets: its 95 % band over other draws. "
+        "The band does not cover other test bags."
     )
 
 
@@ -348,9 +348,9 @@ def _failed_lines(tried: Sequence[DrawsOfLoss]) -> list[str]:
         return []
     names = [f"{readable(draws.loss)} ({draws.failed} of {draws.count})" for draws in failed]
     line = (
-        f"Draws failed for {first_few(names)}. A failed draw counts as the worst: it is chosen only "
-        "where all draws failed. The value is then that of no skill, or unknown "
-        f"({NOTHING}) where that is not known."
+        f"Draws failed for {first_few(names)}. A failed draw counts as the worst: it is chosen "
+        f"only where all draws failed. Its value is that of no skill, or {NOTHING} where no skill "
+        "has no known value."
     )
     return [line]
 

@@ -16,8 +16,8 @@ from milbench.report.table import Table
 SCORES = "Of the label sets of test bags, over all seeds."
 """The note below the table of precision and recall."""
 CONFUSION = (
-    "In % of the test bags that have the class of the row. On the diagonal: the class is predicted. "
-    "Elsewhere: it is missed, and the class of the column is wrongly predicted."
+    "In % of the test bags that have the class of the row. On the diagonal: the class is "
+    "predicted. Elsewhere: it is missed, and the class of the column is wrongly predicted."
 )
 """The note below the table of confusion."""
 

@@ -43,8 +43,8 @@ BOUND_NOTE = (
     "be, with 95 % confidence for all of them at once."
 )
 BOUNDS_NOTE = (
-    " ✓: the loss may be the best; the number after ≤ is how much worse than the best it can be, in "
-    "the unit of the metric."
+    " ✓: the loss may be the best; the number after ≤ is how much worse than the best it can be, "
+    "in the unit of the metric."
 )
 STEPS_NOTE = (
     " Step: the time of a training step as a multiple of the fastest loss's, the geometric mean "

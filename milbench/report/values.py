@@ -125,7 +125,7 @@ class Values:
         return describe(self.primary(task))
 
     def margin(self, task: str) -> float:
-        """Return the largest difference in the primary metric that counts as no difference; 0: not set."""
+        """Return the margin of the primary metric: smaller differences do not count. 0: not set."""
         return float(self.plan.spec.margin.get(self.primary(task), 0))
 
     @cached

@@ -34,8 +34,8 @@ from milbench.report.study import Study
 from milbench.store.gallery import Gallery, load
 
 CAPTION = (
-    "A few test bags, and what each loss finds in them. Above each bag: the label set that the loss "
-    "predicts, with ✓ if it is right. Colour: the most probable class of each position; the "
+    "A few test bags, and what each loss finds in them. Above each bag: the label set that the "
+    "loss predicts, with ✓ if it is right. Colour: the most probable class of each position; the "
     "stronger the colour, the more probable the class. Boxes: the true instances."
 )
 GALLERY_FILE = "gallery.npz"

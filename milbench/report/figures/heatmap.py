@@ -39,17 +39,17 @@ MARKS_CAPTION = (
 )
 PAIRS_CAPTION = (
     "The loss of the row minus the loss of the column: the difference of their means over common "
-    "seeds, in the unit of the metric, ± half of its 95 % interval. Green ✓: the row is better; red "
-    "✗: the row is worse; ≈: the difference is within the margin of the spec. Each pair is judged "
-    "alone, but the best loss is judged among all at once. So a loss that may be the best can be "
-    "worse in one pair."
+    "seeds, in the unit of the metric, ± half of its 95 % interval. Green ✓: the row is better; "
+    "red ✗: the row is worse; ≈: the difference is within the margin of the spec. Each pair is "
+    "judged alone, but the best loss is judged among all at once. So a loss that may be the best "
+    "can be worse in one pair."
 )
 EQUIVALENCE_CAPTION = (
-    "The first loss minus the other one: the difference of their means over common seeds, ± half of "
-    "its 95 % interval. Yellow ≈: equivalent, since the 90 % interval is within the margin of the "
-    "spec. Otherwise blue ✓: the first is better, or orange ✗: the first is worse, where the 95 % "
-    "interval excludes 0. Grey: not settled. Each cell is judged alone, without a correction for "
-    "their number."
+    "The first loss minus the other one: the difference of their means over common seeds, ± half "
+    "of its 95 % interval. Yellow ≈: equivalent, since the 90 % interval is within the margin of "
+    "the spec. Otherwise blue ✓: the first is better, or orange ✗: the first is worse, where the "
+    "95 % interval excludes 0. Grey: not settled. Each cell is judged alone, without a correction "
+    "for their number."
 )
 TASKS_CAPTION = (
     "Means over seeds with the half width of their 95 % interval. Green ✓: the loss may be the "

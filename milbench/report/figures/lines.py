@@ -35,9 +35,9 @@ from milbench.report.values import rows_of
 
 _FILLED_OR_HOLLOW = "✓: may be the best; hollow and dashed: worse than the best."
 PARETO_CAPTION = (
-    f"Means over seeds. {_FILLED_OR_HOLLOW} On the grey line are the losses for which no other loss "
-    "is both faster and better. The time is the shortest of all training steps, since other work on "
-    "the machine disturbs it least."
+    f"Means over seeds. {_FILLED_OR_HOLLOW} On the grey line are the losses for which no other "
+    "loss is both faster and better. The time is the shortest of all training steps, since other "
+    "work on the machine disturbs it least."
 )
 TRAINING_CAPTION = (
     "Means over seeds, in units of each loss's first epoch: losses do not compare with one "
