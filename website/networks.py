@@ -16,16 +16,19 @@ from website import REPOSITORY, lengths, standing
 from website.network_pictures import picture
 
 SAMPLES = {
+    # Images: channels, height and width.
     "extended-digits": (1, 20, 20),
     "extended-mnist": (1, 56, 56),
     "mnist": (1, 28, 28),
     "cifar10": (3, 32, 32),
     "image-bags": (3, 64, 64),
     "svhn": (3, 64, 64),
+    # Sets: instances and features.
     "handwritten-words": (7, 128),
     "mnist-bags": (10, 784),
     "feature-bags": (5, 16),
     "synthetic-bags": (10, 2),
+    # Sequences: features and frames.
     "sequence-bags": (32, 124),
     "sound-events": (32, 124),
     "soundscapes": (32, 624),
@@ -33,9 +36,11 @@ SAMPLES = {
 }
 """For each task, the shape of a bag that its networks are drawn for."""
 BANDS = 32
-"""The number of features of all sequences in `SAMPLES`, which tells sequences from sets."""
+"""The number of features of every sequence in `SAMPLES`; no set there has as many instances."""
 CLASSES = 10
 """The number of classes that networks are drawn for."""
+SEED = 0
+"""The seed of the initial weights of a network, which a drawing does not show."""
 NETWORK_OF_IMAGES = "torchvision"
 """The page of the networks that suit all tasks with images."""
 FORMULAS = {
@@ -62,8 +67,9 @@ FORMULAS = {
 }
 """The formulas of the networks that see a whole bag, which are shown instead of drawings.
 
-h_k are the features of instance k, and x_k its features after self-attention. Networks that pool
-instances have one logit z_c for each class; `context` has a logit z_ck at each position.
+h_k are the features of instance k, and x_k its features after self-attention. a_ck is the share of
+instance k in what is pooled for class c. Networks that pool instances have one logit z_c for each
+class; `context` has a logit z_ck at each position.
 """
 PAGE = """# {name}
 
@@ -97,10 +103,10 @@ DRAWING = """<div class="scrolled" markdown>
 Input: one bag of {task}; drawn for ten classes.*"""
 STANDING = """
 ## Where it stands
-Set error in %, mean ± standard deviation of five seeds after some 2,000 steps (8,000 on synthetic
-bags, 40 epochs on birds), by `one-vs-rest`, beside no skill; ✓: may be the best of 21 (nowhere,
-if nothing is learnt), ≤: then worse than it by at most so many points
-([all losses, tuned alike](../../reports/all-losses/index.html)).
+Set error in % with the loss `one-vs-rest`, beside no skill: mean ± standard deviation of five seeds
+after some 2,000 steps (8,000 on synthetic bags, 40 epochs on birds). ✓: it may be the best of 21
+losses; ≤: it is worse than the best by at most so many points. There is no ✓ on a task on which
+nothing is learnt ([all losses, tuned alike](../../reports/all-losses/index.html)).
 
 {table}
 """
@@ -158,7 +164,7 @@ def files() -> dict[str, str | bytes]:
 def _drawn(entry: Entry) -> bytes:
     """Return the drawing of a network."""
     shape = SAMPLES[_example(entry)]
-    network = entry.maker(_inputs(shape), CLASSES, 0)
+    network = entry.maker(_inputs(shape), CLASSES, SEED)
     return picture(network, torch.zeros(1, *shape))
 
 
@@ -197,7 +203,7 @@ def _section(name: str, entry: Entry, drawing: str) -> str:
 
 
 def _suits(name: str, entry: Entry, maker: Any) -> str:
-    """Return which tasks a network is for."""
+    """Return a sentence without its full stop: which tasks a network is for."""
     if entry.tasks:
         return f"A network of {_listed(entry.tasks)}"
     if name == NETWORK_OF_IMAGES:

@@ -6,8 +6,8 @@ records: if one cannot be read or written, or is damaged, the data are read agai
 digest of its own, by which damage is noticed.
 
 A file counts as unchanged while its path, size, inode and times are the same. Whatever writes to a
-file changes one of them. Only a failing disk, which returns other bits than were written, changes
-none; this is not noticed until the file is read again.
+file changes one of them. Only a failing disk may return other bits than were written while all of
+them stay the same. This is not noticed until the file is read again.
 """
 
 import contextlib
@@ -30,9 +30,9 @@ time.
 
 
 def file_digest(path: Path, algorithm: str) -> str:
-    """Return the digest of a file by an algorithm of hashlib, which is remembered.
+    """Return the digest of a file by an algorithm of hashlib, such as "md5".
 
-    The file is read only if it has changed since.
+    The digest is remembered: the file is read only if it has changed since it was last read.
     """
     return remembered(algorithm, [path], lambda: read_digest(path, algorithm))
 
@@ -54,7 +54,8 @@ def read_digest(path: Path, algorithm: str) -> str:
 def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> str:
     """Return the result of `compute` for these files, remembered while none of them has changed.
 
-    Results are kept apart by `kind`, and by the version of milbench.
+    Results are kept apart by `kind`, which says what `compute` does, and by the version of
+    milbench, since another version may compute something else.
     """
     from platformdirs import user_cache_path
 
@@ -65,31 +66,32 @@ def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> 
     key = json.dumps([__version__, kind, *(str(path.resolve()) for path in paths)])
     name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     record = user_cache_path("milbench", appauthor=False) / "digests" / name
-    stored = _recall(record, before)
+    stored = _read_record(record, before)
     if stored is not None:
         return stored
     value = compute()
     with contextlib.suppress(OSError):
         # A file that changed while it was read may have given a digest of neither content.
         if _are_settled(before) and _states(paths) == before:
-            _store(record, before, value)
+            _write_record(record, before, value)
     return value
 
 
 def _are_settled(states: list[list[int]]) -> bool:
     """Return whether no file has changed recently, see `RECENT`."""
+    # A state is size, inode, and the times of the last change of content and of metadata.
     newest = max(max(modified, changed) for _, _, modified, changed in states)
     return time.time_ns() - newest > RECENT * 1e9
 
 
-def _store(record: Path, states: list[list[int]], value: str) -> None:
+def _write_record(record: Path, states: list[list[int]], value: str) -> None:
     """Write the result for files in these states to a record."""
     content = {"files": states, "value": value, "digest": _record_digest(states, value)}
     text = json.dumps(content)
     write_atomically(record, lambda temporary: temporary.write_text(text))
 
 
-def _recall(record: Path, states: list[list[int]]) -> str | None:
+def _read_record(record: Path, states: list[list[int]]) -> str | None:
     """Return the result in a record for files in these states.
 
     It is None if there is no record, or it is damaged, or the files have changed.

@@ -93,11 +93,13 @@ def _refusal(missing: list[Dataset], root: Path) -> str:
     """Return the message that data are missing and may not be fetched, with remedies."""
     from milbench.data.catalog import ENVIRONMENT
 
-    # Each data set has a folder of its own in the data folder.
-    folder = missing[0].parts[0].path.partition("/")[0]
+    # The path of a part is relative to the data folder, and begins with a folder of the data set.
+    folders = [dataset.parts[0].path.partition("/")[0] for dataset in missing]
+    # Two data sets may be in one folder.
+    needed = " and ".join(dict.fromkeys(folders))
     return (
         f"{_described(missing, root)}; add --download to get what is missing, "
-        f"or point --data-dir or {ENVIRONMENT} at a folder with {folder}"
+        f"or point --data-dir or {ENVIRONMENT} at a folder with {needed}"
     )
 
 

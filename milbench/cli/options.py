@@ -39,6 +39,9 @@ JobsOption = Annotated[
         help="Cells at a time; default: one per core or GPU.",
     ),
 ]
+# Several values of a setting in a table, such as loss.KEY=V1,V2, are compared: each has cells of
+# its own. `supervision` is outside all tables. It lists the kinds of supervision that the losses of
+# one comparison may have, so that both values hold at once.
 SettingOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -16,7 +16,7 @@ from milbench.data.written_numbers import thousands_remedy
 FAR = 5
 """A value is far from all others if its distance from them is more than this times their range."""
 _LEAST_CODE = 999
-"""The least absolute value of a single far value that may be a code for a missing value."""
+"""The least absolute value of a far value that occurs once and may be a code for a missing one."""
 _MOST_FAR_VALUES = 4
 """How many features with far values a finding names."""
 _FEWEST_OTHERS = 10
@@ -28,11 +28,12 @@ _NO_FEATURE_WORDS = {"label", "labels", "coord", "coords", "coordinate", "coordi
 _ROUNDING = 0.1
 """How far a number with three decimals, times 1000, may be from an integer.
 
-Numbers below 1000 are stored in single precision, and so are not exact.
+Features are stored in single precision. A number below 1000 is then off by at most 0.00003, and
+1000 times the number by at most 0.03.
 """
 _YEAR_2000 = 946_684_800
 _YEAR_2100 = 4_102_444_800
-"""The seconds from the beginning of 1970 to the beginning of 2000 and of 2100."""
+"""The seconds from the beginning of 1970 to the beginnings of 2000 and of 2100."""
 _UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 """Unit of a time stamp -> how many of these are a second."""
 
@@ -171,7 +172,9 @@ def _far_ends(bags: OwnBags) -> Iterator[tuple[int, float]]:
     # In double precision, since the difference of 3e38 and -3e38 overflows in single precision.
     low, next_low, next_high, high = bags.store.ends().astype(np.float64)
     for extreme, nearest, opposite in ((low, next_low, high), (high, next_high, low)):
-        # The range of all other values. If a feature has a single value, `nearest` is infinite.
+        # `nearest` is the next value after the extreme one, and `opposite` the other end, so that
+        # this is the range of all other values. A feature with a single value has no next value:
+        # `nearest` is then infinite.
         span = np.where(np.isfinite(nearest), abs(opposite - nearest), 0)
         is_far = (span > 0) & (abs(nearest - extreme) > FAR * span)
         for feature in np.flatnonzero(is_far).tolist():

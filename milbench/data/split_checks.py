@@ -27,7 +27,10 @@ _SPLITS_CHECKED = 10
 def checked_splits(
     bags: OwnBags, options: TableOptions, seeds: Sequence[int] | None = None
 ) -> list[BagSplit]:
-    """Return the splits in which a part may lack a class; [] where no class is rare.
+    """Return the splits in which a part may lack a class; [] where no part can be expected to.
+
+    A part of a random split may lack a class if the class is rare. A part of a split that a column
+    or files say may lack any class, however common the class is.
 
     Args:
         bags: the bags of a table.
@@ -42,12 +45,14 @@ def checked_splits(
         return [split_bags(bags, options, 0)]
     units = np.unique(bags.groups or bags.bags, return_inverse=True)[1]
     has_folds = bool(options.folds or options.splits)
-    # Two bags or groups are too few to train, to validate and to test on.
-    if units.max() < 2 and not has_folds:
+    # Two bags or groups are too few to train, to validate and to test on. `check_parts` says so.
+    count = units.max() + 1
+    if count <= 2 and not has_folds:
         return []
     if seeds is None:
         seeds = range(_count_splits(bags, options))
-    if not options.splits and not _has_rare_class(bags.labels, units):
+    are_given = bool(options.splits)
+    if not are_given and not _has_rare_class(bags.labels, units):
         return []
     return [split_bags(bags, options, seed) for seed in seeds]
 
@@ -107,7 +112,7 @@ def split_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> Iterator[Finding]:
     if splits:
         outside = np.setdiff1d(np.arange(len(bags)), np.concatenate(splits[0]))
         names = [bags.bags[bag] for bag in outside]
-        yield from list_names("warning", "bags in no part of the split", names, 4)
+        yield from list_names("warning", "bags in no part of the split", names, most=4)
 
 
 @dataclasses.dataclass
@@ -119,7 +124,9 @@ class _Gaps:
     everywhere: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
     """(class, part) -> the number of splits in which every bag of the part has the class.
 
-    Parts that lack some class are not counted.
+    A part that lacks some class is counted in `missing` alone. Often the one follows from the
+    other: where each bag has one of two classes, a part without the first has the second in every
+    bag.
     """
     without_threshold: int = 0
     """The number of splits in which no threshold can be chosen.
@@ -142,6 +149,7 @@ def _count_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> _Gaps:
             gaps.without_threshold += 1
         missing = names[is_varied & ~labels.any(axis=0)]
         everywhere = names[is_varied & labels.all(axis=0)]
+        # A part is counted once, see `_Gaps.everywhere`.
         if len(missing):
             gaps.missing.update((name, part) for name in missing)
         else:
@@ -150,7 +158,10 @@ def _count_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> _Gaps:
 
 
 def _in_parts(counts: Counter[tuple[str, str]], word: str, of_splits: str) -> list[str]:
-    """Return texts such as "wren from test (2 of 10 splits)"."""
+    """Return texts such as "wren from test (2 of 10 splits)".
+
+    `word` is "from" or "in" for the text, and `of_splits` is " of 10 splits", "" for one split.
+    """
     texts = []
     for (name, part), count in counts.items():
         times = f" ({count}{of_splits})" if of_splits else ""

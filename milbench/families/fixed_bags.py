@@ -83,15 +83,19 @@ def draw_in_rounds(items: int, count: int, rng: torch.Generator) -> Tensor:
     return torch.cat(rounds)[:count]
 
 
-def make_truth(things: Sequence[Sequence[tuple[int, Sequence[float]]]], most: int) -> Truth:
-    """Return the truth about bags of up to `most` things.
+def make_truth(boxes_of_bags: Sequence[Sequence[tuple[int, Sequence[float]]]], most: int) -> Truth:
+    """Return the truth about bags in which there are boxes, each with a class.
 
-    `things` has for each bag the class and the box of each of its things.
+    Args:
+        boxes_of_bags: for each bag, the class and the box of each thing or event in the bag. A box
+            has four numbers, as in `Truth.boxes`.
+        most: a number of boxes that no bag exceeds. Bags with fewer boxes are filled up with the
+            class -1.
     """
-    classes = torch.full((len(things), most), -1)
-    boxes = torch.zeros(len(things), most, 4)
-    for bag, things_of_bag in enumerate(things):
-        for number, (cls, box) in enumerate(things_of_bag):
+    classes = torch.full((len(boxes_of_bags), most), -1)
+    boxes = torch.zeros(len(boxes_of_bags), most, 4)
+    for bag, boxes_of_bag in enumerate(boxes_of_bags):
+        for number, (cls, box) in enumerate(boxes_of_bag):
             classes[bag, number] = cls
             boxes[bag, number] = torch.tensor(box)
     return Truth(classes, boxes)
@@ -153,11 +157,17 @@ class EvaluatedBags(Problem):
         return sum(limited(count_bags(batches), self.limit) for batches in evaluated)
 
     def gallery(self) -> Bags:
-        """Return test bags with different classes, or training bags if there are no test bags."""
-        batches = self.splits["test"].bags if "test" in self.splits else self.calibration
-        # A problem without test bags has no validation bags either. Then it has calibration bags,
-        # which is asserted for the type checker.
-        assert batches is not None  # noqa: S101
+        """Return bags with different classes.
+
+        They are test bags, or else those on which thresholds are chosen: training or validation
+        bags.
+        """
+        if "test" in self.splits:
+            batches = self.splits["test"].bags
+        elif self.calibration is not None:
+            batches = self.calibration
+        else:
+            batches = self.splits["validation"].bags
         bags = batches[0]
         return bags.selected(differing(bags.labels, SHOWN))
 

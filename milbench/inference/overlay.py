@@ -1,6 +1,10 @@
 """Figures of what a network finds in a picture.
 
 The colour of a position or pixel shows its class, and the opacity how probable or important it is.
+
+A component is a set of connected positions with the same most probable class. Its mass is the sum
+of the probabilities of this class over its positions. A decoder makes a string of what was found:
+the classes in the order in which a person would read them.
 """
 
 import textwrap
@@ -42,7 +46,7 @@ TINY = 1e-300
 def prediction_figure(model: Trained, picture: Image, prediction: Prediction) -> Figure:
     """Return a figure of a picture in which every position has the colour of its class.
 
-    The string that is read is written above it, and details below.
+    The string that the decoder reads in the picture is written above it, and details below.
     """
     figure, axes = _figure_of(picture)
     draw_prediction(axes, model, picture, prediction)
@@ -53,11 +57,13 @@ def prediction_figure(model: Trained, picture: Image, prediction: Prediction) ->
 def sensitivity_figure(model: Trained, picture: Image, prediction: Prediction) -> Figure:
     """Return a figure of a picture in which every pixel has the colour of a class.
 
-    It is the class that depends most on the pixel. How much a class depends on a pixel is divided
-    by its largest value in the picture, so that classes can be compared.
+    It is the class whose probability depends most on the pixel. How much a class depends on a pixel
+    is divided by the largest such value of this class in the picture, so that classes can be
+    compared.
     """
     figure, axes = _figure_of(picture)
     show_image(axes, DIMMED * grey(picture) / 255)
+    # A class has a component if it is the most probable class at some position.
     winning = sorted(set(prediction.components.cls.tolist()))
     if winning:
         _draw_sensitivities(axes, model, picture, prediction, winning)
@@ -90,7 +96,7 @@ def _draw_sensitivities(
 def draw_prediction(axes: Axes, model: Trained, picture: Image, prediction: Prediction) -> None:
     """Draw a picture in grey, and over it the most probable class of every position.
 
-    The names of the classes that are read are written at their components.
+    The names of the classes in the string are written where the classes were read.
     """
     show_image(axes, grey(picture) / 255)
     classes = prediction.probs.argmax(dim=0).numpy()
@@ -102,7 +108,7 @@ def draw_prediction(axes: Axes, model: Trained, picture: Image, prediction: Pred
 
 
 def write_caption(axes: Axes, read: str, below: str) -> None:
-    """Write the text read above a picture, and details below it."""
+    """Write the string `read` in a picture above it, and the text `below` below it."""
     head = textwrap.fill(read or "nothing", LINE_LENGTH // 2)
     axes.set_title(literal(head), loc="left", color=INK, fontsize=14, fontweight="bold")
     lines = [textwrap.fill(line, LINE_LENGTH) for line in below.splitlines()]
@@ -110,7 +116,7 @@ def write_caption(axes: Axes, read: str, below: str) -> None:
 
 
 def details(model: Trained, prediction: Prediction) -> str:
-    """Return the label set, its probability and the decoder as text."""
+    """Return the label set, its probability and the name of the decoder as text."""
     label_set = label_set_text(model, prediction.labels)
     probability = np.exp(prediction.log_prob)
     return f"label set {label_set}, probability {probability:.2g}\nread by {prediction.decoder}"
@@ -127,7 +133,11 @@ def _figure_of(picture: Image) -> tuple[Figure, Axes]:
 
 
 def _name_components(axes: Axes, model: Trained, prediction: Prediction) -> None:
-    """Write the class of each component from which the string is read at its middle."""
+    """Write the name of its class into the middle of each component from which the string is read.
+
+    Some decoders leave components out, or look for components in another way than by the most
+    probable class: see `Prediction.read_from`.
+    """
     ys, xs = prediction.centres
     components = prediction.read_from
     # The name of the component with the largest mass is written last, and so on top.

@@ -35,8 +35,9 @@ FRAME = "results.csv.gz"
 """The file of the frame of results."""
 
 _WHOLE_NUMBERS = ("seed", "epoch", "draw")
+"""The columns of the frame that are whole numbers."""
 _NUMBERS = (*_WHOLE_NUMBERS, "value")
-"""The columns of the frame that are numbers."""
+"""All columns of the frame that are numbers."""
 
 
 def save(results: Results, folder: Path) -> None:
@@ -55,8 +56,9 @@ def save(results: Results, folder: Path) -> None:
         _write_compressed(folder / PLAN, plan_to_json(results.plan))
         frame = results.frame[list(COLUMNS)].assign(final=study.is_final())
         _write_compressed(folder / FRAME, frame.to_csv(index=False, float_format="%.8g"))
-        # Results that were read from this folder would have to be read from these files while the
-        # files are written.
+        # Results that `read` has returned for this folder have their outcomes, items and counts in
+        # these files. The files stay as they are: to write them again, they would have to be read
+        # while they are replaced.
         were_read_from_here = folder in results.folders.values()
         if not were_read_from_here:
             _save_outcomes(study, folder / OUTCOMES_FILE)
@@ -79,7 +81,11 @@ def _save_outcomes(study: Study, path: Path) -> None:
         by_epoch = study.evidence(cell).outcomes
         if not by_epoch:
             continue
-        chosen = by_epoch[-1] if study.plan.spec.selection == "validation" else by_epoch[0]
+        # The outcomes after the last epoch come first. Those after the best epoch on validation
+        # bags follow, unless this was the last epoch.
+        of_last = by_epoch[0]
+        of_best = by_epoch[-1]
+        chosen = of_best if study.plan.spec.selection == "validation" else of_last
         for name, of_items in chosen.items():
             if name in kept:
                 outcomes[f"{cell}/{name}"] = of_items
@@ -98,7 +104,8 @@ def _judged_metrics(study: Study) -> set[str]:
         names.add(main_learning_metric(study, task))
         names.update(other_learning_metrics(study, task))
         names |= {name for name in judged if name is not None}
-    # An excess over an optimum has the differences of the metric itself, whose outcomes are kept.
+    # Some tasks know the optimum of a metric, and have a further metric: the excess over it. Two
+    # losses differ by the excess as much as by the metric itself, whose outcomes are kept.
     return {name.removeprefix("excess_") for name in names}
 
 
@@ -139,7 +146,9 @@ def read(folder: Path) -> Results:
     except (OSError, ValueError, KeyError, EOFError, zlib.error) as error:
         raise UsageError(f"{folder} cannot be read: {error}") from None
     folders: dict[str, Path] = {}
-    if (folder / OUTCOMES_FILE).is_file():
+    evidence = (OUTCOMES_FILE, BAG_ITEMS_FILE, CLASSES_FILE)
+    if any((folder / name).is_file() for name in evidence):
+        # Each file is for all cells together, so that all done cells have the same folder.
         done = frame.loc[frame["status"] == "done", "cell"]
         folders = dict.fromkeys(map(str, done), folder)
     return Results(plan, frame, folders)

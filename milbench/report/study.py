@@ -58,18 +58,18 @@ class Study(Values):
         The index is the variant. The columns are:
 
         - contender (bool): whether it may be the best;
-        - worse_by: see `Contenders`; NaN if the variant is excluded;
+        - worse_by: the largest amount by which it may be worse than the best, in the unit of the
+          metric; NaN if the variant is excluded, or if the amount is not known;
         - mean, and sd, the sample standard deviation, over seeds;
-        - low and high: the 95 % interval of the mean, by Student's distribution from three seeds
-          on, and over test items for a single seed;
+        - low and high: the 95 % interval of the mean, see `_interval`; NaN if it is not known;
         - seeds and planned: how many seeds have a value, and how many were planned;
-        - step: the seconds of the quickest training step;
-        - supervision: its kind.
+        - step: the seconds of the quickest training step of a cell, the mean over seeds;
+        - supervision: its kind of supervision.
         """
         name = metric or self.primary(task)
         table = self.table(task, name)
         cells = self.cells_of(task)
-        is_contender, worse_by = self._ticks(task, name)
+        is_contender, worse_by = self._verdict_of_rows(task, name)
         bounds = self._intervals(task, name)
         summary = pd.DataFrame(
             {
@@ -88,10 +88,13 @@ class Study(Values):
         summary["supervision"] = [self.supervision[str(variant)] for variant in summary.index]
         return summary.sort_values("mean", ascending=describe(name).lower_is_better, kind="stable")
 
-    def _ticks(self, task: str, metric: str) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """Return, for each row of `table`, whether it may be the best, and its bound.
+    def _verdict_of_rows(
+        self, task: str, metric: str
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Return, for each row of `table`, whether the loss may be the best, and its bound.
 
-        The bound is by how much it may be worse than the best; NaN if it is excluded.
+        The bound is the largest amount by which the loss may be worse than the best. It is NaN if
+        the loss is excluded, or if nothing is known of variances.
         """
         losses = len(self.table(task, metric))
         is_contender = np.zeros(losses, bool)
@@ -99,7 +102,7 @@ class Study(Values):
         # Only losses with the same kind of supervision are compared.
         for found in self.contenders(task, metric).values():
             is_contender |= found.contender
-            # The bound says how good a loss is that may be the best. Excluded losses get none.
+            # The bound says how safe it is to choose a loss. Nobody chooses an excluded one.
             worse_by = np.where(found.contender, found.worse_by, worse_by)
         return is_contender, worse_by
 
@@ -116,23 +119,34 @@ class Study(Values):
         # and from 0 on for other metrics without negative values.
         if is_any_negative:
             return bounds
-        is_share = scale_of(describe(metric)) == "logit"
-        if is_share and not is_any_above_one:
+        # `is_share` is taken from the description of the metric, so the values are looked at, too.
+        if describe(metric).is_share and not is_any_above_one:
             return bounds.clip(0, 1)
         return bounds.clip(lower=0)
 
     def _interval(
         self, task: str, metric: str, variant: str, values: pd.Series[float]
     ) -> tuple[float, float]:
-        """Return the 95 % interval of the mean of a loss over seeds.
+        """Return the 95 % interval of the mean of a loss over seeds; (nan, nan): not known.
 
-        With one seed it is an interval over test items, if the value is the share of wrong items.
+        From three seeds on it is by Student's distribution. With one seed it is an interval over
+        test items, if the value is the share of wrong items. Two seeds have none: two values do not
+        show how far seeds vary.
         """
         if len(values) == 1:
             only = outcomes_behind(self, task, variant, values.index[0], metric, values.iloc[0])
             if only is not None and _counts_items(only):
                 return share_interval(int(only.sums.sum(dtype=np.int64)), len(only))
-        return student_interval(values.to_numpy(), overlap=self.info(task).overlap)
+        return student_interval(values.to_numpy(), overlap=self._overlap(task))
+
+    def _overlap(self, task: str) -> float:
+        """Return the number of test bags for each training bag if seeds split the same bags.
+
+        It is 0 if each seed has bags of its own. Seeds that split the same bags share training
+        bags, so that the mean of their values varies more than that of independent values.
+        Intervals are widened by this number: see `milbench.report.statistics.differences`.
+        """
+        return self.info(task).overlap
 
     def compare(self, task: str, first: str, second: str, metric: str = "") -> Difference:
         """Return the first loss less the second by a metric, paired by seeds and test items."""
@@ -140,7 +154,11 @@ class Study(Values):
         noise = self.noise(task, metric)
         rows = list(table.index)
         return compare_pair(
-            table.to_numpy(), rows.index(first), rows.index(second), noise, self.info(task).overlap
+            table.to_numpy(),
+            rows.index(first),
+            rows.index(second),
+            noise=noise,
+            overlap=self._overlap(task),
         )
 
     def noise(self, task: str, metric: str = "") -> SamplingNoise | None:
@@ -179,7 +197,7 @@ class Study(Values):
                 np.where(is_judged[:, None], table, np.nan),
                 lower_is_better=describe(name).lower_is_better,
                 noise=self.noise(task, name),
-                overlap=self.info(task).overlap,
+                overlap=self._overlap(task),
                 searches=[searches.get(str(loss)) for loss in table.index],
                 scale=scale_of(describe(name)),
             )
@@ -190,7 +208,7 @@ class Study(Values):
         return by_kind
 
     def _judged_losses(self, task: str, metric: str, kind: str) -> list[str]:
-        """Return the losses with a kind of supervision that lack no value of a metric."""
+        """Return the losses with a kind of supervision that are not `incomplete` by a metric."""
         incomplete = self.incomplete(task, metric)
         return [
             str(loss)
@@ -200,11 +218,11 @@ class Study(Values):
 
     @cached
     def incomplete(self, task: str, metric: str) -> list[str]:
-        """Return the losses that lack a finite value of a metric with a seed whose cell is done.
+        """Return the losses that have finite values of a metric, but not from all their done cells.
 
-        Such a value may be the worst of all, such as an infinite negative log-likelihood. The
-        values of the other seeds alone would make the loss look better than it is, so that the loss
-        is not judged by this metric.
+        The value that is missing may be the worst of all, such as an infinite negative
+        log-likelihood. The values of the other seeds alone would make the loss look better than it
+        is. So the loss is not judged by this metric.
         """
         table = self.table(task, metric)
         cells = self.cells_of(task)
@@ -230,9 +248,9 @@ class Study(Values):
         return next(metric for metric, losses in losses_with_value.items() if losses == most)
 
     def resolution(self, task: str, metric: str = "") -> float:
-        """Return the smallest difference that would show; nan: not known.
+        """Return the smallest difference that would show with 80 % power; nan: not known.
 
-        It is for losses with the least supervision, see `Contenders.resolution`.
+        It is for losses with the least supervision: `kinds[0]`. See `Contenders.resolution`.
         """
         found = self.contenders(task, metric).get(self.kinds[0])
         return math.nan if found is None else found.resolution()
@@ -243,7 +261,10 @@ class Study(Values):
         return math.nan if found is None else found.resolution()
 
     def worse_with_given_settings(self, task: str, metric: str = "") -> list[str]:
-        """Return the contenders that would be excluded if chosen settings are taken as given."""
+        """Return the contenders that would be excluded if chosen settings were taken as given.
+
+        Like `resolution`, this is about losses with the least supervision.
+        """
         kind = self.kinds[0]
         with_search = self.contenders(task, metric).get(kind)
         given = self.contenders(task, metric, settings_are_given=True).get(kind)
@@ -260,10 +281,12 @@ class Study(Values):
 
     @cached_property
     def _searches(self) -> Searches:
+        """The searches for settings, with the values of their draws."""
         return Searches(self.plan.search, self.values_of_draws)
 
     @cached_property
     def _arms(self) -> dict[str, str]:
+        """Cell -> the key of the arm whose search gave the cell its settings."""
         return arms_of_cells(self.plan)
 
     @cached
@@ -300,6 +323,9 @@ class Study(Values):
 
 
 def _counts_items(outcomes: Outcomes) -> bool:
-    """Return whether outcomes are zeros and ones of items with equal weights."""
+    """Return whether outcomes are zeros and ones of items with equal weights.
+
+    Their sum is then a number of items, such as those that are wrong.
+    """
     count_alike = bool((outcomes.weights == 1).all())
     return count_alike and bool(np.isin(outcomes.sums, (0, 1)).all())

@@ -84,18 +84,19 @@ def train_epoch(
     report: Callable[[Counters], None],
     weigh: Weigh | None = None,
 ) -> None:
-    """Make the remaining steps of an epoch, and report the progress every half second.
+    """Make the remaining steps of an epoch, and report the progress about every half second.
 
-    The end of the epoch is reported too. Only BagClassifier gives `weigh`.
+    The end of the epoch is reported too. Of all callers only BagClassifier gives `weigh`.
     """
     setup.model.network.train()
     batches = islice(setup.train_batches(counters.epoch), setup.steps)
     # The batches of the steps before the checkpoint are skipped.
     for _ in range(counters.step):
         next(batches)
-    # The sums of the losses and of the clipped gradients, on the device. They continue those of the
-    # checkpoint in the same order, so that a resumed run gives identical sums.
-    total = torch.tensor(
+    # The sum of the losses of the steps, and the number of steps whose gradient was clipped, on the
+    # device. They continue those of the checkpoint in the same order, so that a resumed run gives
+    # identical sums.
+    totals = torch.tensor(
         [counters.loss_sum, counters.clipped], dtype=torch.float64, device=setup.device
     )
     begun = time.perf_counter()
@@ -104,7 +105,7 @@ def train_epoch(
     process = os.getpid()
     for bags in batches:
         step = counters.epoch * setup.steps + counters.step
-        total += train_step(setup, bags, step, weigh)
+        totals += train_step(setup, bags, step, weigh)
         # Code of a task or a loss may fork this process. The child would train the same cell.
         end_if_forked(process)
         counters.step += 1
@@ -112,18 +113,18 @@ def train_epoch(
         is_due = time.monotonic() - last_look > LOOK_INTERVAL
         if is_due or counters.step == setup.steps:
             last_look = time.monotonic()
-            counters.loss_sum, counters.clipped = total.tolist()
+            counters.loss_sum, counters.clipped = totals.tolist()
             counters.seconds = seconds + time.perf_counter() - begun
             # On a GPU this is the only check after the first step. It finds every step whose loss
             # was not finite, since the sum of the losses is then not finite either.
-            check_not_diverged("loss", total, step, setup.steps)
+            check_not_diverged("loss", totals, step, setup.steps)
             report(counters)
 
 
 def train_step(setup: Setup, bags: Bags, step: int, weigh: Weigh | None = None) -> Tensor:
     """Make the step with this number (from 0) of a training.
 
-    Returns a tensor (2,): the loss before the step, and 1 if the gradient was shortened, else 0.
+    Returns a tensor (2,): the loss before the step, and 1 if the gradient was clipped, else 0.
     """
     network = setup.model.network
     loss = setup.model.loss
@@ -151,6 +152,12 @@ def check_not_diverged(what: str, values: Tensor, step: int, steps: int) -> None
     """Raise FloatingPointError unless logits or losses at a step are finite.
 
     On a GPU this makes the CPU wait for the device.
+
+    Args:
+        what: "logits" or "loss", for the message.
+        values: the logits or losses.
+        step: the number of the step, from 0 over all epochs.
+        steps: the steps of an epoch.
     """
     if bool(torch.isfinite(values).all()):
         return

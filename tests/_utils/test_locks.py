@@ -13,6 +13,7 @@ from milbench import UsageError
 from milbench._utils import locks
 from milbench._utils.files import folder_digest
 
+# What other processes run: START, and then HOLD or COUNT.
 START = """
 import sys
 from pathlib import Path
@@ -88,7 +89,8 @@ def without_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("without_locks")
-def test_a_lock_that_does_not_exist_is_not_held(tmp_path: Path) -> None:
+def test_whoever_waits_for_a_lock_goes_on_without_locks(tmp_path: Path) -> None:
+    # The block runs, and is told that nothing keeps other processes out.
     with locks.lock(tmp_path) as held:
         assert held is None
 
@@ -101,7 +103,9 @@ def test_nothing_is_locked_without_locks(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_locks")
-def test_a_lock_that_is_needed_is_a_usage_error_without_locks(tmp_path: Path) -> None:
+def test_whoever_tries_a_lock_gets_a_usage_error_without_locks(tmp_path: Path) -> None:
+    # By trying its lock a process learns whether another one is computing a cell. Without locks
+    # there is no answer, and both would write into one folder.
     with (
         pytest.raises(UsageError, match="has no file locks"),
         locks.try_lock(tmp_path / "cell.lock"),

@@ -132,6 +132,13 @@ def test_without_a_terminal_nothing_is_fetched_or_printed(
     assert not [*(tmp_path / "data").iterdir()]
 
 
+def test_the_folder_of_every_missing_data_set_is_named(milbench: Milbench, tmp_path: Path) -> None:
+    tasks_of_two_data_sets = "extended-mnist,handwritten-words"
+    where = ["--data-dir", str(tmp_path)]
+    ran = milbench("run", "--loss", "exact", "--task", tasks_of_two_data_sets, *where)
+    assert ran.complaint().endswith("at a folder with MNIST and ocr-letters")
+
+
 def test_a_dry_run_shows_the_plan_and_fetches_nothing(
     milbench: Milbench, toys: Toys, tmp_path: Path
 ) -> None:

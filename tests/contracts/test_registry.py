@@ -47,6 +47,7 @@ def loss_file(path: Path, name: str, head: str = "sigmoid", method: str = "bag_l
 
 @pytest.fixture(autouse=True)
 def _fresh_registries() -> None:
+    """Make each test begin with registries that no other test has added entries to."""
     registry.losses.cache_clear()
     registry.tasks.cache_clear()
 
@@ -68,7 +69,7 @@ def test_names_are_known_without_importing_their_files(kind: str) -> None:
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(ran.stdout)
     files = [path.stem for path in (REPOSITORY / kind).glob("[a-z]*.py")]
-    assert len(files) > 5
+    assert len(files) > 5, "the folder is the right one"
     assert {stem.replace("_", "-") for stem in files} <= set(found["names"])
     imported = [
         name for name in found["modules"] if name.startswith((f"milbench.{kind}.", "torch"))
@@ -186,7 +187,10 @@ InstallLoss = Callable[[str, str], None]
 
 @pytest.fixture
 def install_loss(monkeypatch: pytest.MonkeyPatch) -> InstallLoss:
-    """Return a function that pretends that a package has a loss with a name, in MODULE:CLASS."""
+    """Return a function that makes a loss look installed: its arguments are a name, MODULE:CLASS.
+
+    The name is the one that the package gives to the loss by an entry point.
+    """
 
     def install(name: str, module_and_class: str) -> None:
         point = EntryPoint(name, module_and_class, "milbench.losses")
@@ -218,6 +222,7 @@ def test_a_class_is_not_taken_for_another_of_its_package(
     monkeypatch.syspath_prepend(tmp_path)
     install_loss("installed", f"{module}:Own")
     classes = importlib.import_module(module)
+    # A class that has an entry is known by its name, and any other class by MODULE:CLASS.
     assert add_object(registry.losses(), classes.Own) == "installed"
     assert add_object(registry.losses(), classes.Other) == f"{module}:Other"
 
@@ -225,7 +230,7 @@ def test_a_class_is_not_taken_for_another_of_its_package(
 def test_two_losses_of_one_name_are_refused(install_loss: InstallLoss) -> None:
     install_loss("exact", "milbench.losses.exact:Exact")
     with pytest.raises(UsageError, match="two loss entries"):
-        ClassRegistry("loss", "losses", lambda: Loss)
+        ClassRegistry(kind="loss", plural="losses", base=lambda: Loss)
 
 
 class Thing:
@@ -357,7 +362,9 @@ def edited(tmp_path: Path) -> tuple[Path, str]:
     return file, digest
 
 
-def test_a_launch_keeps_the_file_as_it_was_read(edited: tuple[Path, str]) -> None:
+def test_resolving_a_path_again_keeps_the_file_as_it_was_read(edited: tuple[Path, str]) -> None:
+    # The workers of a launch find a loss in this way. They keep the code that was planned, while
+    # functions that a user calls, such as `load_loss`, read edited files again.
     file, digest = edited
     assert losses().create(resolve(losses(), str(file)), {}).number == 1
     assert losses().entry("mine").record.digest == digest

@@ -22,6 +22,7 @@ from milbench.errors import UsageError
 
 SEMICOLONS: dict[str, Any] = {"field_separator": ";"}
 DECIMAL_COMMA: dict[str, Any] = {"field_separator": ";", "decimal": ","}
+"""The options of files from countries with a decimal comma, which separate fields by semicolons."""
 
 
 def write(folder: Path, text: str, name: str = "t.csv") -> Path:
@@ -43,7 +44,7 @@ def features(path: Path, **options: Any) -> list[float]:
 
 
 def complaint(path: Path, **options: Any) -> str:
-    """Return the line that refuses a table."""
+    """Return the message that refuses a table, which is one line."""
     with pytest.raises(UsageError) as caught:
         load(path, **options)
     text = str(caught.value)
@@ -55,18 +56,19 @@ def options_in(text: str) -> dict[str, str]:
     """Return the options of the task that a message names, as a shell would read them."""
     options = {}
     for name, value in re.findall(r"task\.([a-z_]+)=('[^']*'|\S+)", text):
-        # A value with a space or another sign of the shell is quoted.
+        # Messages quote a value with a space, or with a sign that means something to a shell.
         options[name] = "".join(shlex.split(value))
     return options
 
 
 def findings_in(path: Path) -> list[Finding]:
+    """Return what the checks of a table find that can be read."""
     options = FeatureOptions(table=str(path))
     return check_bags(load_bags(path, options), options)
 
 
 def every_other(number: int) -> str:
-    """Return the label of the bag of this number: a for every other bag, none for the rest."""
+    """Return the label of the bag of this number: "a" if the number is odd, else no label."""
     return "a" if number % 2 else ""
 
 
@@ -163,7 +165,9 @@ def test_the_line_of_the_header_is_named(tmp_path: Path, above: str) -> None:
     assert complaint(path).endswith(f"the header is line {line}: remove what is above it")
 
 
-def test_a_row_with_other_fields_is_not_taken_above_the_header(tmp_path: Path) -> None:
+def test_a_row_with_too_many_fields_does_not_move_the_header(tmp_path: Path) -> None:
+    # The first row has four fields. The lines below it would be a table of three columns, but no
+    # line of these is a header. So the message must not end with "the header is line ...".
     path = write(tmp_path, "bag,labels,f\nr1,a,1,5\nr2,,2\nr3,a,3\n")
     assert complaint(path).endswith("expected 3 as in the header, separated by commas")
 
@@ -191,6 +195,7 @@ def test_both_options_are_named_where_both_read_a_column(tmp_path: Path) -> None
 def test_no_option_is_named_that_reads_a_part_of_a_column(tmp_path: Path, other: str) -> None:
     fields = ["1,5", "1,5", other]
     rows = [f'r{number},a,{number},"{field}"' for number, field in enumerate(fields)]
+    # A decimal comma, or a mark between thousands, would read only the first two fields of f.
     text = complaint(write(tmp_path, "\n".join(["bag,labels,p,f", *rows])))
     assert "decimal" not in text
     assert "thousands" not in text
@@ -212,7 +217,7 @@ def test_points_that_may_separate_thousands_are_warned_of(tmp_path: Path) -> Non
         pytest.param(["1250", "2", "3"], id="no point"),
     ],
 )
-def test_usual_fractions_are_not_taken_for_thousands(tmp_path: Path, fields: list[str]) -> None:
+def test_other_numbers_are_not_taken_for_thousands(tmp_path: Path, fields: list[str]) -> None:
     rows = [f"r{number},{every_other(number)},{field}" for number, field in enumerate(fields)]
     path = write(tmp_path, "\n".join(["bag,labels,f", *rows]))
     assert not [finding for finding in findings_in(path) if "thousands" in finding.what]
@@ -255,7 +260,7 @@ GENES = [f"gene_{number}_of_a_long_name" for number in range(9_000)]
 
 @pytest.fixture
 def table_of_genes(tmp_path: Path, separator: str) -> Path:
-    """A table of three bags, whose header is longer than what is read at once."""
+    """A table of three bags, whose header has more than 200,000 characters."""
     header = separator.join(["bag", "labels", *GENES])
     assert len(header) > 200_000
     lines = [header]
@@ -350,13 +355,23 @@ def test_time_stamps_among_features_are_warned_of(tmp_path: Path, per_second: in
     assert load(path, **options_in(finding.what)).feature_names == ["f"]
 
 
-@pytest.mark.parametrize("name", ["t;u", "*"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("t;u", id="the option would be read as two names"),
+        pytest.param("*", id="the option would be read as a pattern of all columns"),
+    ],
+)
 def test_no_option_is_named_that_would_leave_out_others(tmp_path: Path, name: str) -> None:
+    # The second row has no number in the column of this name, so the table is refused. Columns with
+    # plain names can be left out by `task.features`, and messages say so.
     text = complaint(write(tmp_path, f"bag,labels,f,{name}\nr1,a,1,2\nr2,,1,\n"))
     assert "task.features" not in text
 
 
 def test_a_unit_in_brackets_is_no_list(tmp_path: Path) -> None:
+    # A column of lists `speed` becomes the features `speed[0]`, `speed[1]` and so on. A name with
+    # brackets may also be a column of the file, as here.
     path = write(tmp_path, 'bag,labels,f,speed [m/s]\nr1,a,0.5,"5,050"\nr2,,1.5,553\n')
     text = complaint(path)
     assert options_in(text) == {"thousands": ","}
@@ -364,23 +379,26 @@ def test_a_unit_in_brackets_is_no_list(tmp_path: Path) -> None:
 
 
 def test_no_feature_is_to_be_left_out_for_a_coordinate(tmp_path: Path) -> None:
+    # A coordinate is no feature, so the message ends without an option that leaves features out.
     path = write(tmp_path, "bag,labels,f,x,y\nr1,a,1,2,3\nr2,,1,two,3\n")
     assert complaint(path, coords="x;y").endswith("column 'x' is 'two', expected a number")
 
 
 def test_arrays_as_numpy_prints_them_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "bag,labels,e,f\na,u,[0.5 1.],1\nb,v,[2. 3.],2\n")
-    said = complaint(path)
-    assert "row 2: column 'e' is '[0.5 1.]', expected commas" in said
-    assert "-p task.features='!e'" in said
+    text = complaint(path)
+    assert "row 2: column 'e' is '[0.5 1.]', expected commas" in text
+    assert "-p task.features='!e'" in text
     assert load(path, features="!e").feature_names == ["f"]
 
 
-def test_a_list_after_an_empty_list_is_not_left_out(tmp_path: Path) -> None:
+def test_a_column_of_lists_that_begins_with_an_empty_list_is_refused(tmp_path: Path) -> None:
+    # A column of other texts is left out of the features, and the table is read without it.
     path = write(tmp_path, 'bag,labels,e,f\na,u,[],1\nb,v,"[2, 3]",2\n')
     assert "row 2: column 'e' is '[]', expected a list of numbers" in complaint(path)
 
 
 def test_a_name_that_looks_like_a_pattern_is_a_column(tmp_path: Path) -> None:
+    # As a pattern, [f] would stand for the column f.
     path = write(tmp_path, "bag,labels,[f],f\na,u,1,3\nb,v,2,4\n")
     assert features(path, features="[f]") == [1, 2]

@@ -26,38 +26,43 @@ from tests._helpers.label_maps import LabelMaps
 from tests._helpers.losses import random_logits
 
 C = 2
-"""Classes."""
+"""The number of classes."""
 K = 3
-"""Instances of a bag."""
+"""The number of instances in each bag."""
 BAGS = 40
+"""The number of bags in each split."""
 
 
 @pytest.fixture(scope="module")
 def even_numerators() -> list[Bin]:
-    """Return the bins of 45 forecasts 1/50, 2/50, ..., 45/50 in random order.
+    """Return the 15 bins of 45 forecasts 1/50, 2/50, ..., 45/50, given in random order.
 
-    An event happens if the numerator of its forecast is even.
+    The event of a forecast happens if the numerator of the forecast is even.
     """
     numerators = np.random.default_rng(1).permutation(np.arange(1, 46))
-    return reliability_bins(numerators / 50, numerators % 2 == 0)
+    probabilities = numerators / 50
+    happened = numerators % 2 == 0
+    return reliability_bins(probabilities, happened)
 
 
 def numerators_of_bin(index: int) -> list[int]:
-    """Return the numerators of the three forecasts in a bin: 45 forecasts make 15 bins."""
+    """Return the numerators of the forecasts in a bin: three, as 45 forecasts make 15 bins."""
     return [3 * index + 1, 3 * index + 2, 3 * index + 3]
 
 
 def frequency_of_bin(index: int) -> Fraction:
+    """Return the share of the forecasts in a bin whose event happens."""
     even = [numerator for numerator in numerators_of_bin(index) if numerator % 2 == 0]
     return Fraction(len(even), 3)
 
 
 def mean_of_bin(index: int) -> Fraction:
+    """Return the mean of the three forecasts in a bin."""
     return Fraction(sum(numerators_of_bin(index)), 3 * 50)
 
 
 @pytest.mark.parametrize("index", range(15))
-def test_bins_of_equal_mass_by_hand(even_numerators: list[Bin], index: int) -> None:
+def test_bins_with_equally_many_forecasts_by_hand(even_numerators: list[Bin], index: int) -> None:
     found = even_numerators[index]
     assert found.index == index
     assert found.count == 3
@@ -95,6 +100,7 @@ def bags_of(seed: int) -> list[Bags]:
     rng = torch.Generator().manual_seed(seed)
     logits = random_logits(BAGS, C + 1, K, seed=seed)
     noise = torch.randn(BAGS, C, generator=rng)
+    # Labels fit the largest logits of the classes, but not always: forecasts are partly right.
     labels = logits[:, :-1].amax(dim=2) + noise > 0.5
     return Bags(logits, labels).parts(15)
 
@@ -105,11 +111,15 @@ def evaluated(name: str) -> Evaluation:
     loss = load_loss(name).build(C)
 
     def score(bags: Bags) -> Scores:
-        scores = loss.score(bags.instances)
+        logits = bags.instances
+        scores = loss.score(logits)
+        # The presence of `exact` is the log-odds that a class is in the bag, which are 0 where the
+        # class is as probable as not.
+        is_likely = scores.presence >= 0
         return replace(
             scores,
-            log_prob=loss.label_log_prob(bags.instances, bags.labels),
-            even_odds_log_prob=loss.label_log_prob(bags.instances, scores.presence >= 0),
+            log_prob=loss.label_log_prob(logits, bags.labels),
+            even_odds_log_prob=loss.label_log_prob(logits, is_likely),
         )
 
     splits: dict[Split, EvalSplit] = {
@@ -136,11 +146,14 @@ class Enumerated:
     """Results for the test bags by an enumeration of all label maps."""
 
     nll: list[float] = field(default_factory=list)
-    """For each bag: -log Prb(its label set)."""
+    """For each bag: the negative log-probability of its label set."""
     presence: list[Forecast] = field(default_factory=list)
-    """For each class of each bag: the class is in the bag."""
+    """For each class and bag, the forecast of the statement: the class is in the bag."""
     sets: list[Forecast] = field(default_factory=list)
-    """For each bag: its label set is the set of all classes that are more probable than not."""
+    """For each bag, the forecast of the statement: its label set is that of its likely classes.
+
+    A class is likely in a bag if it is at least as probable as not.
+    """
 
     def add(self, logits: Tensor, present: set[int]) -> None:
         """Add the results for a bag with logits (C+1, K) and the label set `present`."""
@@ -230,6 +243,7 @@ def test_bins_hold_every_forecast_once(of_exact: Evaluation) -> None:
 )
 def test_what_a_loss_does_not_define_is_left_out(loss: str, names: set[str]) -> None:
     metrics = evaluated(loss).metrics
+    # The calibration errors and the negative log-likelihood.
     assert {name for name in metrics if "ece" in name or "nll" in name} == names
     undefined = [name for name, value in metrics.items() if math.isnan(value)]
     assert undefined == []
@@ -248,7 +262,12 @@ def test_bins_are_kept_of_what_a_loss_defines(loss: str, kept: set[str]) -> None
     assert set(reliability(predictions["test"])) == kept
 
 
-BINS_OF_PRESENCE = {"presence_ece": [Bin(0, 2, 0.25, 0.5), Bin(14, 1, 1.0, 1.0)]}
+BINS_OF_PRESENCE = {
+    "presence_ece": [
+        Bin(index=0, count=2, probability=0.25, frequency=0.5),
+        Bin(index=14, count=1, probability=1.0, frequency=1.0),
+    ]
+}
 
 
 def test_bins_are_written_and_read(tmp_path: Path) -> None:

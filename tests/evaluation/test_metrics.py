@@ -114,19 +114,26 @@ def test_macro_f1_agrees_with_scikit_learn_over_classes_that_occur() -> None:
     labels = rng.random((50, 4)) < 0.4
     labels[:, 2] = False
     presence = np.where(labels, 1.0, 0.0) + rng.normal(size=labels.shape)
-    of_classes = f1_score(labels, presence >= 0.7, average=None, zero_division=0)
+    # Any threshold between the scores of present and of absent classes, 1 and 0 plus noise.
+    threshold = 0.7
+    of_classes = f1_score(labels, presence >= threshold, average=None, zero_division=0)
     # Class 2 does not occur.
     expected = of_classes[[0, 1, 3]].mean()
-    assert metrics.macro_f1(split_of(presence, labels), 0.7) == pytest.approx(expected, abs=1e-6)
+    found = metrics.macro_f1(split_of(presence, labels), threshold)
+    assert found == pytest.approx(expected, abs=1e-6)
 
 
-def sets(position_classes: list[list[int]], labels: list[list[bool]]) -> Bags:
-    """Return a batch of sets whose instances have these classes; 2 is background."""
+def bags_with(position_classes: list[list[int]], labels: list[list[bool]]) -> Bags:
+    """Return a batch of bags whose instances have these classes; 2 is background.
+
+    The bags are sets, in which every instance is a position.
+    """
     classes = torch.tensor(position_classes)
-    # In a set every instance is a position. `classes` should leave out background, but these tests
-    # do not use it.
+    # `Truth.classes` should leave out background, but these tests do not use it.
     truth = Truth(classes=classes, position_classes=classes)
-    return Bags(torch.zeros(*classes.shape, 1), torch.tensor(labels), truth=truth)
+    # Scores do not depend on the features of instances.
+    instances = torch.zeros(*classes.shape, 1)
+    return Bags(instances, torch.tensor(labels), truth=truth)
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +142,8 @@ def of_two_splits() -> dict[str, float]:
     # The first bag has class 0, the second class 1.
     one_of_each = [[True, False], [False, True]]
     single = Bags(torch.zeros(2, 1, 1), torch.tensor(one_of_each))
-    validation = sets([[0, 2], [1, 2]], one_of_each)
-    test = sets([[0, 2], [2, 1]], one_of_each)
+    validation = bags_with([[0, 2], [1, 2]], one_of_each)
+    test = bags_with([[0, 2], [2, 1]], one_of_each)
 
     def score(bags: Bags) -> Scores:
         # Compared by identity, since the bags of both splits look alike.
@@ -146,7 +153,7 @@ def of_two_splits() -> dict[str, float]:
             presence = [[0.9, 0.45], [0.1, 0.55]]
         else:
             presence = [[1.0, 0.0], [1.0, 0.0]]
-        # Every instance is taken for class 0.
+        # Two classes and background. Every instance is taken for class 0.
         instances = torch.zeros(len(bags), 3, bags.instances.shape[1])
         instances[:, 0] = 1
         scores = torch.tensor(presence)
@@ -197,14 +204,15 @@ def test_every_metric_has_a_definition(of_two_splits: dict[str, float]) -> None:
 @pytest.fixture(scope="module")
 def with_and_without_truth() -> tuple[dict[str, float], dict[str, float]]:
     """Return the metrics of three bags with instance truth, and of the same bags without it."""
-    first = sets([[0, 2], [0, 1]], [[True, False], [True, True]])
-    second = sets([[1, 2]], [[False, True]])
+    first = bags_with([[0, 2], [0, 1]], [[True, False], [True, True]])
+    second = bags_with([[1, 2]], [[False, True]])
     known = [first, second]
     unknown = [replace(bags, truth=None) for bags in known]
 
     def score(bags: Bags) -> Scores:
         # Class 0 has the presence 1 where it occurs and 0 elsewhere; class 1 has 0.1 and -0.9.
         presence = bags.labels.double() - torch.tensor([0.0, 0.9])
+        # Two instances a bag are equally probable to show either class or background.
         instances = torch.full((len(bags), 3, 2), 1 / 3)
         return Scores(classes=presence, presence=presence, instances=instances)
 
@@ -234,7 +242,7 @@ def test_without_instance_truth_the_other_metrics_stay_the_same(
 
 
 def test_some_batches_with_truth_and_some_without_are_refused() -> None:
-    known = sets([[0, 2]], [[True, False]])
+    known = bags_with([[0, 2]], [[True, False]])
     without = replace(known, truth=None)
     zeros = torch.zeros(1, 2)
     scores = Scores(classes=zeros, presence=zeros, instances=torch.full((1, 3, 2), 1 / 3))
@@ -246,10 +254,10 @@ def test_some_batches_with_truth_and_some_without_are_refused() -> None:
 def no_skill(
     training: Array, labels: Array, alone: Array | None = None, **known: Any
 ) -> dict[str, float]:
-    """Return the errors of no skill: of the best constant answer for training label sets.
+    """Return the errors of no skill: of the answer that is the best for all training label sets.
 
-    It is judged on the label sets `labels`, and `alone`, those of bags of one instance. `known` are
-    further fields of the bags with `labels`.
+    The answer is judged on bags with the label sets `labels`, and on bags of one instance with the
+    label sets `alone`. `known` are further fields of the predictions for the bags with `labels`.
     """
     about = about_training(torch.from_numpy(training))
     # The result is None only without training labels.
@@ -278,6 +286,7 @@ def test_no_constant_answer_is_better_on_the_training_bags(seed: int) -> None:
 def test_no_constant_class_is_better_for_instances() -> None:
     rng = np.random.default_rng(9)
     alone = np.eye(4, dtype=bool)[rng.integers(4, size=31)]
+    # Instances of four classes and background.
     classes = rng.integers(5, size=50)
     instance_errors = [(~alone[:, c]).mean() for c in range(4)]
     posterior_errors = [(classes != c).mean() for c in range(5)]

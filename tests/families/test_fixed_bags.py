@@ -133,6 +133,23 @@ def test_bags_in_memory_need_no_validation_bags(tiny: Task) -> None:
     assert [len(bags) for bags in problem.calibration] == [10]
 
 
+@pytest.mark.parametrize(
+    ("evaluated", "shown"),
+    [
+        pytest.param({"validation": 10, "test": 20}, 20, id="test bags"),
+        pytest.param({"validation": 10}, 10, id="validation bags without test bags"),
+        pytest.param({}, 0, id="training bags alone"),
+    ],
+)
+def test_the_gallery_shows_test_bags_or_others(
+    tiny: Task, evaluated: dict[str, int], shown: int
+) -> None:
+    """`evaluated` has the number of the first bag of each part; training bags begin at 0."""
+    parts = {name: numbered_bags(first, 5) for name, first in {"train": 0, **evaluated}.items()}
+    gallery = FixedBags.in_memory(tiny, parts, seed=0).gallery()
+    assert gallery.instances[:, 0, 0].tolist() == [shown + number for number in range(5)]
+
+
 def test_an_unknown_part_of_bags_in_memory_is_named(tiny: Task) -> None:
     parts = {"train": numbered_bags(0, 10), "tset": numbered_bags(20, 5)}
     with pytest.raises(UsageError, match="unknown part of the bags of tiny 'tset'; did you mean"):

@@ -16,6 +16,7 @@ from tests._helpers.label_maps import ALL_LABELS, C
 from tests._helpers.losses import per_bag, random_logits
 
 K = 5
+"""The number of positions."""
 ROUNDING = 1e-9
 """Two log-probabilities that differ by less are taken to be equal."""
 
@@ -68,37 +69,43 @@ def one_hot(label_map: LabelMap) -> Tensor:
     return torch.nn.functional.one_hot(torch.tensor(label_map), C + 1).T
 
 
-def value_and_gradient(
-    logits: Tensor, labels: Tensor, mask: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def value_and_gradient(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the loss of each bag, not divided by anything, and its gradient by the logits."""
     leaf = logits.clone().requires_grad_()
-    value = per_bag("hard-em", divide_by="none")(leaf, labels, mask)
+    value = per_bag("hard-em", divide_by="none")(leaf, labels)
     (gradient,) = torch.autograd.grad(value.sum(), leaf)
     return value.detach(), gradient
 
 
 PRECISE = [
-    pytest.param(bag(seed, background=b), 1e-12, id=f"random {seed}, background +{b:g}")
+    pytest.param(bag(seed, background=b), 1e-12, 1e-12, id=f"random {seed}, background +{b:g}")
     for seed in range(2)
     for b in (0.0, 3.0, 30.0)
 ]
+# Logits so far apart that probabilities in float32 are 0 or 1, in the range that the tests of all
+# losses use: see `EXTREME` in tests/_helpers/label_maps.py. A value of almost 0 is exact to about
+# the rounding error of 1 in float32.
 SINGLE = [
-    pytest.param(bag(seed, scale=100).clamp(-200, 200).float(), 1e-5, id=f"wide {seed}")
+    pytest.param(bag(seed, scale=100).clamp(-200, 200).float(), 1e-5, 1e-6, id=f"wide {seed}")
     for seed in range(3)
 ]
 
 
-@pytest.mark.parametrize(("logits", "rel"), PRECISE + SINGLE)
-def test_value_and_gradient_agree_with_the_best_assignment(logits: Tensor, rel: float) -> None:
+@pytest.mark.parametrize(("logits", "relative", "absolute"), PRECISE + SINGLE)
+def test_value_and_gradient_agree_with_the_best_assignment(
+    logits: Tensor, relative: float, absolute: float
+) -> None:
     found = best_maps(logits)
     value, gradient = value_and_gradient(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
     for i, labels in enumerate(ALL_LABELS):
         best = found[class_numbers(labels)]
+        # With random logits no label maps tie.
         (label_map,) = best.maps
-        assert value[i].item() == pytest.approx(-best.log_prob, rel=rel, abs=1e-6)
+        assert value[i].item() == pytest.approx(-best.log_prob, rel=relative, abs=absolute)
         assert_close(gradient[i], logits.softmax(dim=0) - one_hot(label_map))
 
 
+# Logits of four positions, a row for each of the three classes and the background.
 TIED = pytest.mark.parametrize(
     "logits",
     [
@@ -122,9 +129,10 @@ TIED = pytest.mark.parametrize(
 
 
 def shares_of(logits: Tensor) -> Tensor:
-    """Return the share of each channel at each position for every label set, (2^C, C+1, K).
+    """Return the share of each channel at each position for every label set, (2^C, C+1, positions).
 
-    The gradient is the softmax minus the shares.
+    Where label maps tie, a position is divided between the channels that it has in these maps. The
+    gradient is the softmax minus the shares.
     """
     logits = logits.double()
     _, gradient = value_and_gradient(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
@@ -167,15 +175,18 @@ def test_positions_with_equal_logits_have_equal_shares(logits: Tensor) -> None:
 def test_label_sets_have_no_limit() -> None:
     """Of thirty classes, each gets the one of thirty positions where its logit was raised."""
     classes = 30
+    positions = torch.arange(classes)
+    # Position -> the class whose logit is raised there.
     planted = torch.randperm(classes, generator=torch.Generator().manual_seed(0))
     logits = random_logits(classes + 1, classes, scale=0.1)
-    logits[planted, torch.arange(classes)] += 1.0
+    logits[planted, positions] += 1.0
+    # The background is the most probable channel everywhere, but all classes are in the label set.
     logits[-1] += 10.0
-    value, gradient = value_and_gradient(
-        logits.unsqueeze(0), torch.ones(1, classes, dtype=torch.bool)
-    )
+    every_class = torch.ones(1, classes, dtype=torch.bool)
+    value, gradient = value_and_gradient(logits.unsqueeze(0), every_class)
+    # The gradient is below 0 only for the channel that a position is assigned to.
     assert torch.equal(gradient[0].argmin(dim=0), planted)
-    expected = -logits.log_softmax(dim=0)[planted, torch.arange(classes)].sum()
+    expected = -logits.log_softmax(dim=0)[planted, positions].sum()
     assert_close(value[0], expected)
 
 
@@ -190,6 +201,7 @@ RANDOM_BAGS = pytest.mark.parametrize(
 
 
 def best_log_probs(logits: Tensor) -> dict[frozenset[int], float]:
+    """Return label set -> the log-probability of its most probable label map."""
     return {label_set: best.log_prob for label_set, best in best_maps(logits).items()}
 
 

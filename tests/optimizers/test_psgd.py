@@ -23,10 +23,10 @@ def symmetric_matrix(eigenvalues: list[float], seed: int) -> Tensor:
 
 
 def converged(rows: Tensor, columns: Tensor, steps: int = 3000) -> tuple[Tensor, Tensor]:
-    """Return the preconditioner's factors after many updates on one quadratic.
+    """Return the two factors of the preconditioner after many updates on one quadratic.
 
-    The quadratic is tr(W^T A W B) / 2, where A is `rows` and B is `columns`. Its Hessian-vector
-    product with V is A V B.
+    The quadratic is tr(W^T A W B) / 2 of a matrix W, where A is `rows` and B is `columns`. Its
+    Hessian-vector product with a direction V is A V B. For each update V is random.
     """
     rng = torch.Generator().manual_seed(1)
     left = torch.eye(ROWS).double()
@@ -37,7 +37,8 @@ def converged(rows: Tensor, columns: Tensor, steps: int = 3000) -> tuple[Tensor,
         if step >= steps // 2:
             # Over the second half the rate falls to a hundredth, so that the factors settle.
             rate *= 0.01 ** (2 * step / steps - 1)
-        left, right = update_factors(left, right, direction, rows @ direction @ columns, rate)
+        product = rows @ direction @ columns
+        left, right = update_factors(left, right, direction, product, rate)
     return left, right
 
 
@@ -58,11 +59,13 @@ def test_the_preconditioner_converges_to_the_inverse_of_the_absolute_hessian(sig
 
 
 def network() -> nn.Sequential:
+    """Return a small network with four channels at each position: three classes and background."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(1, 3, 3), nn.LeakyReLU(0.1), nn.Conv2d(3, 4, 3)).double()
 
 
 def bag_loss(model: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the loss of a model on five random images, the same in each call."""
     rng = torch.Generator().manual_seed(3)
     images = torch.rand(5, 1, 8, 8, generator=rng).double()
     labels = torch.rand(5, 3, generator=rng) < 0.5
@@ -87,6 +90,7 @@ def test_the_products_agree_with_the_whole_hessian() -> None:
         named = dict(zip(names, values, strict=True))
         return bag_loss(lambda images: torch.func.functional_call(model, named, (images,)))
 
+    # For each parameter, a random direction and the Hessian-vector product with it.
     directions, products = zip(*optimizer._curvature.values(), strict=True)
     _, expected = torch.autograd.functional.hvp(loss_of, parameters, directions)
     torch.testing.assert_close(products, expected)
@@ -133,6 +137,7 @@ def test_a_newton_step_ends_at_the_minimum_of_a_quadratic() -> None:
     layer = nn.Linear(ROWS - 1, COLUMNS).double()
     rows = symmetric_matrix([0.1, 1.0, 3.0, 20.0], seed=0)
     columns = symmetric_matrix([0.5, 2.0, 8.0], seed=1)
+    # A `factor_step` of 0 leaves the factors as they are set here.
     optimizer = KroneckerPSGD(layer, lr=1.0, factor_step=0.0)
     state = optimizer.state[layer.weight]
     state["left"], state["right"] = converged(rows, columns)
@@ -143,4 +148,5 @@ def test_a_newton_step_ends_at_the_minimum_of_a_quadratic() -> None:
 
     before = float(loss().detach())
     take_step(optimizer, loss())
+    # The minimum is 0. The loss is not exactly 0, as the preconditioner has only almost converged.
     assert float(loss().detach()) < 0.02 * before

@@ -108,6 +108,21 @@ def test_counts_of_all_cells_are_one_file(tmp_path: Path) -> None:
     assert confusion.frame.to_numpy().tolist() == [["25.0", "75.0"], ["25.0", "75.0"]]
 
 
+def test_counts_are_read_where_no_outcomes_were_kept(tmp_path: Path) -> None:
+    results = make_results(tmp_path / "cells", tasks=ONE)
+    save_evidence(results)
+    for folder in results.folders.values():
+        (folder / "outcomes.npz").unlink()
+    kept = tmp_path / "kept"
+    save(results, kept)
+    assert not (kept / "outcomes.npz").exists()
+    back = read(kept)
+    assert class_tables(Study(back), "extended-digits")
+    before = contents(kept)
+    save(back, kept)
+    assert contents(kept) == before
+
+
 def test_a_name_outside_the_folder_of_reports_is_refused(tmp_path: Path) -> None:
     save(make_results(tasks=ONE), tmp_path)
     text = gzip.decompress((tmp_path / PLAN).read_bytes()).decode()

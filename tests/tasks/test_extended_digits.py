@@ -1,6 +1,7 @@
 """The task `extended-digits`: splits, items and canvases against scikit-learn's images.
 
-A bag is a canvas on which several of these images of digits lie.
+A bag is a canvas on which several of these images of digits lie. An item is one of the images, by
+its number in scikit-learn's data set.
 """
 
 import itertools
@@ -28,7 +29,8 @@ def contents(images: torch.Tensor) -> list[bytes]:
 def parts(problem: Any) -> list[LabelledImages]:
     """The images to train, validate and test on."""
     task: Any = load_task("extended-digits")
-    splits = task.digits(None, problem.seed)
+    # The images come with scikit-learn, so that no folder of data is needed.
+    splits = task.digits(data_dir=None, seed=problem.seed)
     return [splits.train, splits.validation, splits.test]
 
 
@@ -67,13 +69,20 @@ def test_every_split_has_the_same_shares_of_classes(parts: list[LabelledImages])
     shares = torch.bincount(torch.tensor(load_digits().target), minlength=10) / 1797
     for part in parts:
         counts = torch.bincount(part.classes, minlength=10)
+        # Counts are whole numbers, so they differ from exact shares by less than 1.
         assert ((counts - len(part) * shares).abs() < 1).all()
+
+
+def bright_images() -> torch.Tensor:
+    """Return scikit-learn's images with a brightness from 0 to 1; its own values go up to 16."""
+    return torch.from_numpy(load_digits().images).float() / 16
 
 
 def test_items_are_the_digits_on_a_canvas(problem: Any) -> None:
     """Where a digit is, the canvas is at least as bright as scikit-learn's image of this digit."""
-    images = torch.from_numpy(load_digits().images).float() / 16
+    images = bright_images()
     for item, shown in digits_on_canvases(problem):
+        # 1e-6 is for rounding.
         assert (shown >= images[item] - 1e-6).all()
 
 
@@ -90,7 +99,7 @@ def digits_on_canvases(problem: Any) -> Iterator[tuple[int, torch.Tensor]]:
 
 
 def test_single_digits_are_the_images_of_their_numbers(problem: Any) -> None:
-    images = torch.from_numpy(load_digits().images).float() / 16
+    images = bright_images()
     for split in problem.splits.values():
         for number in range(len(split.single_instance)):
             bags = split.single_instance[number]
@@ -105,9 +114,9 @@ def test_each_digit_is_an_item_as_often_as_shown(problem: Any) -> None:
     classes = torch.cat([bags.truth.classes for bags in batches]).flatten()
     assert torch.equal(target[items], classes)
     uses = torch.bincount(items, minlength=1797)
+    # 4,000 canvases have two digits each.
     assert uses.sum() == 4000 * 2
-    # 4,000 canvases have two digits each. The 360 test digits take turns, so each is used
-    # 8000 / 360 = 22.2 times on average.
+    # The 360 test digits take turns, so each is used 8000 / 360 = 22.2 times on average.
     assert set(uses[uses > 0].tolist()) <= {22, 23}
 
 
@@ -115,7 +124,8 @@ def test_the_fixed_split_is_what_published_figures_were_measured_on() -> None:
     # Published figures of this task were measured on this split. If it has to change, raise the
     # task's revision.
     task: Any = load_task("extended-digits", split="fixed")
-    test = task.digits(None, seed=3).test
+    # The seed does not matter for the fixed split.
+    test = task.digits(data_dir=None, seed=3).test
     assert test.classes[:12].tolist() == [0, 1, 9, 3, 8, 9, 6, 1, 9, 7, 2, 4]
 
 
@@ -124,6 +134,7 @@ def proportional(request: pytest.FixtureRequest) -> Any:
     """A problem whose canvases have an area that is proportional to their number of digits."""
     params: dict[str, Any] = {
         "digits_per_bag": request.param,
+        # No multiple of 4, so that the last batch is smaller.
         "bags_per_epoch": 629,
         "batch_bags": 4,
     }
