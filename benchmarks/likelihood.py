@@ -1,6 +1,8 @@
 """Measure the exact likelihood: its time, memory and operators.
 
-It is compared with a plain loop over subsets, and with a log-softmax of the same logits.
+It is the probability Prb(L) of the label set L of a bag (docs/likelihood.md). It is compared with a
+plain loop over the subsets of L, and with a log-softmax of the same logits. Operators are the
+operations of PyTorch that run.
 """
 
 import itertools
@@ -32,7 +34,7 @@ class Config(NamedTuple):
     classes: int
     positions: int
     sizes: Sequence[int]
-    """The sizes |L| of label sets, which the bags have in turn."""
+    """The sizes |L| of label sets. The first bag has the first size, and so on, again and again."""
     background: float
     """A number added to the background's logits. If it is large, few positions show a class."""
     loop: bool = True
@@ -54,8 +56,8 @@ class Config(NamedTuple):
 
     def sample(self, device: str) -> tuple[Tensor, Tensor]:
         """Return logits (B, C+1, K) float64 and labels (B, C)."""
-        # The seed is made of this name and the fields. With another name, results could not be
-        # compared with published ones.
+        # The seed is made of this name and the fields. With another name there would be other
+        # logits, and results could not be compared with published ones.
         rng = generator("bench-losses", *self)
         shape = (self.bags, self.classes + 1, self.positions)
         logits = torch.randn(shape, generator=rng, dtype=torch.float64)
@@ -68,6 +70,7 @@ class Config(NamedTuple):
         return logits.to(device), labels.to(device)
 
 
+# Bags, classes, positions, sizes of label sets, and what is added to the logits of the background.
 CONFIGS = (
     Config(32, 10, 625, (1, 2), 0.0),
     Config(32, 10, 625, (1, 2), 6.0),
@@ -101,8 +104,8 @@ def plain_loop(logits: Tensor, labels: Tensor) -> Tensor:
         # The last term, of the whole label set, is the largest.
         _, top = terms[-1]
         series = torch.stack([sign * torch.exp(term - top) for sign, term in terms]).sum()
-        # Where the terms cancel, rounding may leave 0 or a negative sum. The logarithm stays
-        # finite, but means nothing.
+        # Where the terms cancel, rounding may leave 0 or a negative sum. `abs` and 1e-16 keep its
+        # logarithm finite, but it means nothing.
         values.append(top + torch.log(series.abs() + 1e-16))
     return torch.stack(values)
 
@@ -184,6 +187,8 @@ def _log_softmax(logits: Tensor, _: Tensor) -> Tensor:
 
 
 def _forward(function: BagFunction, logits: Tensor, labels: Tensor) -> Callable[[], object]:
+    """Return a call of the function without gradients."""
+
     def call() -> Tensor:
         with torch.no_grad():
             return function(logits, labels)
@@ -192,6 +197,7 @@ def _forward(function: BagFunction, logits: Tensor, labels: Tensor) -> Callable[
 
 
 def _both(function: BagFunction, logits: Tensor, labels: Tensor) -> Callable[[], object]:
+    """Return a call of the function and of its backward pass."""
     leaf = logits.clone().requires_grad_()
 
     def call() -> None:
@@ -202,7 +208,10 @@ def _both(function: BagFunction, logits: Tensor, labels: Tensor) -> Callable[[],
 
 
 def _counts(name: str, most: int | None = None) -> dict[str, Any]:
-    """Return the numbers of operators of a loss, for label sets of at most `most` classes."""
+    """Return a row with the numbers of operators of a loss.
+
+    `most` is the largest number of classes in a label set, None where the loss need not know it.
+    """
     label = name
     if most is not None:
         label = f"{name}, up to {most} classes"
@@ -240,12 +249,14 @@ def operators(
         masked: whether there is a mask.
         second: whether a product with the Hessian is computed too.
     """
+    # 32 bags, 10 classes and the background, 28 x 28 positions. How many bags and positions there
+    # are does not matter.
     logits = torch.empty(32, 11, 28, 28, device="meta", requires_grad=True)
     labels = torch.empty(32, 10, dtype=torch.bool, device="meta")
     mask = torch.empty(32, 28, 28, dtype=torch.bool, device="meta") if masked else None
     loss = load_loss(name, reduction="none").build(num_classes=10, max_labels=most)
-    # `load_loss` takes no `validate`. The check looks at values, which tensors on the device "meta"
-    # do not have.
+    # Values are not checked, since tensors on the device "meta" have none. `load_loss` takes no
+    # argument for this.
     loss.validate = False
 
     def step() -> int:
@@ -253,7 +264,8 @@ def operators(
             mean = loss(logits, labels, mask).mean()
             (gradient,) = torch.autograd.grad(mean, logits, create_graph=second)
             if second:
-                torch.autograd.grad(gradient, logits, torch.empty_like(logits))
+                any_vector = torch.empty_like(logits)
+                torch.autograd.grad(gradient, logits, any_vector)
         return int(counted.count)
 
     # The first step makes the tables of label sets, once for all steps.

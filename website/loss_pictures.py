@@ -1,4 +1,10 @@
-"""The picture of a loss: its value on a bag with two positions and one class."""
+"""The picture of a loss: its value on a bag, by the logits of the bag.
+
+For most losses the bag has two positions and one class, and the picture shows surfaces over the two
+logits of the class. A loss whose head is `class` (`Loss.head`) takes a bag for one instance and
+lets its classes compete, without a background. With one class it would always be 0. So the bag has
+one position and two classes, and the picture is a curve.
+"""
 
 import io
 
@@ -21,23 +27,30 @@ FLAT = 1e-6
 def picture(loss: Loss) -> bytes:
     """Return a PNG: the loss of a bag with the class and of a bag without, and the presence.
 
+    For a loss whose head is `class` it is the loss of a bag with the first of two classes.
+
     Args:
         loss: the loss, with any supervision. If it has weights, they get their initial values.
     """
-    loss.build(1)
+    loss.build(num_classes=1)
+    classes_compete_in_bag = loss.head == "class"
     with torch.no_grad():
-        figure = _curve(loss) if loss.head == "class" else _surfaces(loss)
+        figure = _curve(loss) if classes_compete_in_bag else _surfaces(loss)
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=130)
     return file.getvalue()
 
 
 def _surfaces(loss: Loss) -> Figure:
-    """Draw the losses of both bags and the presence of the class, by the logits of the class."""
+    """Draw the losses of a bag with the class and of one without, and the presence of the class.
+
+    All are drawn over the logits of the class at the two positions. The logits of the background
+    are 0.
+    """
     logits = torch.linspace(-REACH, REACH, SIDE)
     first, second = torch.meshgrid(logits, logits, indexing="xy")
-    # Every pair of logits is a bag of two positions. The bag is an image of one row, since `ctc`
-    # reads columns.
+    # Every pair of logits is a bag of two positions: an image of one row and two columns, since the
+    # loss `ctc` reads the columns of an image one after the other.
     batch = torch.zeros(SIDE * SIDE, 2, 1, 2)
     batch[:, 0, 0, 0] = first.flatten()
     batch[:, 0, 0, 1] = second.flatten()
@@ -73,7 +86,7 @@ def _contours(figure: Figure, axes: Axes, logits: Tensor, values: Tensor) -> Non
 def _curve(loss: Loss) -> Figure:
     """Draw the loss of a bag of one position with one of two classes, by the logit of the class."""
     logits = torch.linspace(-REACH, REACH, SIDE)
-    # One position, two classes, and a background that such losses do not read.
+    # (bags, two classes and a background that such losses do not read, one position).
     batch = torch.zeros(SIDE, 3, 1)
     batch[:, 0, 0] = logits
     labels = torch.tensor([[True, False]]).expand(SIDE, -1)
@@ -120,5 +133,6 @@ def _values(
 ) -> Tensor:
     """Return (N,), the losses of N bags with these label sets, and a target for a loss with one."""
     target = target_by_supervision[loss.supervision] if loss.takes_target else None
-    values: Tensor = loss(batch, labels, None, target)
+    no_mask = None
+    values: Tensor = loss(batch, labels, no_mask, target)
     return values

@@ -32,8 +32,8 @@ def path_of_session() -> list[str]:
     return [folder for folder in sys.path if folder not in _added_folders]
 
 
-def note_added_places(before: Collection[str]) -> None:
-    """Remember the entries of `sys.path` that were not in `before` as added by a plug-in."""
+def note_added_folders(before: Collection[str]) -> None:
+    """Remember which folders a plug-in has added to `sys.path`: those that are not in `before`."""
     _added_folders.update(set(sys.path) - set(before))
 
 

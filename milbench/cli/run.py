@@ -89,7 +89,7 @@ def run(
     )
     fetch_missing(spec, launch, download=download)
     code = run_comparison(spec, launch)
-    # Failed cells do not matter for this.
+    # A launch with failed cells, whose code is 1, has ended too.
     has_ended = code != INTERRUPTED and not dry_run
     if has_ended and not quiet:
         _say_outcome(spec.name, root, has_failures=code != 0)

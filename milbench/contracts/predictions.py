@@ -9,8 +9,8 @@ Most arrays are named EPOCH/SPLIT/FIELD:
 - EPOCH is `last` or `best`. The best epoch has the smallest set error of validation bags; it is
   stored where it is not the last one.
 - SPLIT is `validation`, `test`, `validation_single` and `test_single` (bags that hold one instance
-  each), or `calibration` (training bags, on which thresholds are chosen where a task has no
-  validation bags).
+  each), or `calibration` (training bags, or bags made of the same images, on which thresholds are
+  chosen where a task has no validation bags).
 - FIELD is a field of `SplitPredictions`. Its fields `ratios` and `reading` have several arrays,
   such as `last/test/reading/true`.
 """

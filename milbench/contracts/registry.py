@@ -24,7 +24,7 @@ from milbench._utils.files import file_and_member, python_files
 from milbench.contracts.parameters import check_params, with_neutral
 from milbench.errors import UsageError, unknown
 from milbench.plugins.importing import importing
-from milbench.plugins.places import normalised
+from milbench.plugins.owners import normalised
 from milbench.plugins.planned import record_for
 from milbench.plugins.record import ImportRecord, Target
 

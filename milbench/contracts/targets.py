@@ -1,6 +1,7 @@
 """Training targets for losses with more supervision than label sets.
 
-Nowhere else does the truth about instances reach training.
+A target is what such a loss learns from besides the label sets, such as counts. It is made from the
+truth about the instances of a bag. Nowhere else does that truth reach training.
 """
 
 import torch
@@ -55,14 +56,15 @@ def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Ten
     if truth.boxes is None or centres is None:
         raise UsageError(f"{loss.name} needs bags with boxes and a network with position centres")
     classes = _position_classes(truth, truth.boxes, centres, num_classes)
-    # For sequences `classes` is (B, 1, K), with a single row, while logits are (B, C+1, K).
+    # The K positions of a sequence count as one row. So `classes` is (B, 1, K), while logits are
+    # (B, C+1, K).
     return classes.view(len(bags), *logits.shape[2:])
 
 
 def _class_counts(classes: Tensor, num_classes: int) -> Tensor:
     """Return (B, C), how many instances of each class each bag has.
 
-    The classes (B, M) of instances are padded with -1.
+    `classes` (B, M) are those of the instances. Bags with fewer than M instances end in -1.
     """
     is_instance = classes >= 0
     # `one_hot` does not accept -1. Padding becomes class 0 here, and the next step removes it.
@@ -74,6 +76,9 @@ def _position_classes(
     truth: Truth, boxes: Tensor, centres: tuple[Tensor, Tensor], background: int
 ) -> Tensor:
     """Return (B, h, w), the class of the box whose middle is nearest to each position.
+
+    The boxes (B, M, 4) are left, top, right and bottom of each instance. `centres` are the
+    coordinates of the h rows and of the w columns of positions, in the units of the boxes.
 
     The class is `background` where no middle is near enough by `CENTRAL`. A box may be so small
     that no position is near enough; then its nearest position shows it. If two such boxes have the

@@ -1,8 +1,11 @@
 """The instances of bags, memory-mapped, with the mean and spread of each feature and with digests.
 
+A memory-mapped array stays in its file, and the system reads what is used of it. Processes that run
+at the same time share the mapped memory.
+
 The instances of a table are scanned once, in blocks that fit into a processor's cache. They are
 packed into one array of their own type, unless each bag is a .npy file of that type: then they stay
-in these files. Processes that run at the same time share the mapped memory.
+in these files.
 """
 
 import hashlib
@@ -23,7 +26,7 @@ from milbench.data.in_order import read_all
 BLOCK = 1 << 17
 """How many numbers are scanned together: a megabyte in double precision."""
 PART = 1 << 22
-"""How many numbers of a table with a row for each instance are packed together: 16 MB."""
+"""How many numbers of a table with a row for each instance are packed together: 16 MB (float32)."""
 _DIGEST_BYTES = 32
 """The length of a SHA-256."""
 
@@ -45,7 +48,7 @@ class BagStore:
     files: Sequence[Path] = ()
     """The file of each bag, from which its instances are mapped; () where they are packed."""
     dtype: str = "float32"
-    """The type of the stored numbers: a name of numpy, or "bfloat16"."""
+    """The type of the stored numbers: as numpy writes it, "float32" or "<f4", or "bfloat16"."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -110,7 +113,8 @@ class BagStore:
             chosen: the numbers of the instances to copy, counted in the bag; None for all.
         """
         stored = self[bag] if chosen is None else self[bag][chosen]
-        # numpy converts floating-point numbers while it copies them. This saves an array.
+        # numpy converts floating-point numbers while it copies them, so that they need no array in
+        # between. `to_single_precision` converts all other types, such as bfloat16 as uint16.
         is_float = stored.dtype.kind == "f"
         out[:] = stored if is_float else to_single_precision(stored, self.dtype)
 
@@ -186,6 +190,7 @@ def scan(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str) -> Scan:
     means = np.empty((pieces, width))
     squares = np.empty((pieces, width))
     hashes: list[Any] = []
+    # A block goes from the piece `first` to the piece before `last`.
     first = 0
     while first < pieces:
         # A block has as many pieces as fit into it, and at least one.
@@ -198,6 +203,7 @@ def scan(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str) -> Scan:
         values = to_single_precision(stored, dtype).astype(np.float64)
         means[first:last], squares[first:last] = _moments(values, piece_starts, piece_sizes)
         first = last
+    # A bag may have several pieces, whose moments are merged.
     if pieces > len(starts):
         first_pieces = np.flatnonzero(begins_bag)
         _, means, squares = _merge_moments(np.diff(cuts), means, squares, first_pieces)
@@ -218,7 +224,7 @@ def _cut_into_pieces(starts: NDArray[np.int64], count: int, rows_a_block: int) -
     """
     cuts = np.union1d(starts, np.arange(0, count, rows_a_block))
     # The cuts at the blocks are meant for large bags. Those inside bags that fit into a block are
-    # dropped. There are none if there is only one bag.
+    # dropped. A single bag has no cut to drop: it is large, or is itself the first block.
     if len(starts) > 1:
         sizes = np.diff(np.append(starts, count))
         is_row_of_large_bag = np.repeat(sizes > rows_a_block, sizes)
@@ -288,9 +294,13 @@ def row_parts(
 def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> BagStore:
     """Scan the instances of all files, pack them if needed, and return the store.
 
+    The store has neither `packed` nor `files` yet. Where the instances may stay in files, the
+    caller adds the paths of these. `milbench.data.load_bags` opens the packed instances, when
+    `folder` has become the cache of the table.
+
     Args:
-        folder: where instances.npy is written. It is not written if all files are of one type and
-            can be memory-mapped: then the instances stay in these files.
+        folder: where instances.npy is written, with all instances packed. If all files are of one
+            type and can be memory-mapped, the instances stay in these files and nothing is written.
         files: the files, in the order of their bags.
         what: how messages call the files.
 
@@ -303,24 +313,25 @@ def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> 
     all_stay = all(file.mapped and file.dtype == dtype for file in files)
     offsets = _bag_offsets(files)
 
-    def read(file: BagFile) -> tuple[Scan, NDArray[Any] | None]:
+    def scan_file(file: BagFile) -> Scan:
+        array = _read_as(file, dtype, stored)
+        return scan(_as_rows(array), file.starts, dtype)
+
+    def scan_and_convert(file: BagFile) -> tuple[Scan, NDArray[Any]]:
         array = _read_as(file, dtype, stored)
         scanned = scan(_as_rows(array), file.starts, dtype)
-        if all_stay:
-            return scanned, None
         return scanned, np.ascontiguousarray(array, stored)
 
     names = [file.name for file in files]
     scans: list[Scan] = []
-    packed = folder / "instances.npy"
-    with packed.open("wb") as out:
-        write_header(out, stored, (int(offsets[-1]), *files[0].shape[1:]))
-        for scanned, array in read_all(read, files, names, what):
-            scans.append(scanned)
-            if array is not None:
-                out.write(array.data)
     if all_stay:
-        packed.unlink()
+        scans += read_all(scan_file, files, names, what)
+    else:
+        with (folder / "instances.npy").open("wb") as packed:
+            write_header(packed, stored, (int(offsets[-1]), *files[0].shape[1:]))
+            for scanned, array in read_all(scan_and_convert, files, names, what):
+                scans.append(scanned)
+                packed.write(array.data)
     return BagStore(
         offsets,
         means=np.concatenate([scanned.means for scanned in scans]),
@@ -339,7 +350,7 @@ def _common_dtype(files: Sequence[BagFile]) -> str:
     if len(dtypes) == 1:
         return dtypes.pop()
     # numpy has no type for bfloat16, but single precision holds every number of that type.
-    known = [np.float32 if dtype == BFLOAT16 else np.dtype(dtype) for dtype in dtypes]
+    known = [np.dtype(np.float32 if dtype == BFLOAT16 else dtype) for dtype in dtypes]
     return np.result_type(*known).str
 
 
@@ -379,7 +390,7 @@ def _as_rows(array: NDArray[Any]) -> NDArray[Any]:
 def _moments(
     values: NDArray[np.float64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the means (n, D) of n pieces, and the sums (n, D) of squared distances from them.
+    """Return the moments of n pieces: means (n, D), and sums (n, D) of squared distances from them.
 
     Args:
         values: (K, D), the rows of all pieces. They are overwritten.
@@ -410,7 +421,7 @@ def _merge_moments(
     The method is by T. Chan, G. Golub, R. LeVeque, The American Statistician, 1983.
 
     Args:
-        counts: (n,), the number of rows of each part.
+        counts: (n,), the number of rows of each part of a bag, such as a piece.
         means: (n, D), the means of each part.
         squares: (n, D), the sums of squared distances from these means.
         starts: (B,), the number of the first part of each bag.

@@ -1,4 +1,8 @@
-"""The epochs of a fit: when training ends, what is recorded, and which weights are kept."""
+"""The epochs of a fit: when training ends, what is recorded, and which weights are kept.
+
+A fit is a call of `BagClassifier.fit`. With a warm start it goes on from the weights of the fit
+before.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,12 +16,12 @@ from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold, predicte
 from milbench.training.training_setup import Model
 
 PATIENCE = 10
-"""How many epochs without improvement early stopping waits for by default."""
+"""How many epochs without improvement training goes on for by default, with validation bags."""
 
 
 @dataclass
 class History:
-    """How training went over the epochs of one fit, or of all fits of a warm start."""
+    """How training went: over the epochs of a fit and, with a warm start, of the fits before it."""
 
     losses: list[float] = field(default_factory=list)
     """The mean loss of the training bags in each epoch."""
@@ -118,6 +122,7 @@ class Fit:
     def _validation_score(self, validation: Examples) -> float:
         """Return the weighted share of validation bags whose label sets the model predicts."""
         model = self._training.model
+        # Validation bags choose the epoch. The threshold is chosen on training bags.
         threshold = threshold_for(model, self._examples, self._rules.threshold)
         presence = presence_scores(model.network, model.loss, validation.bags)
         predicted = predicted_sets(presence, threshold)
@@ -136,7 +141,12 @@ class Fit:
 
 
 def threshold_for(model: Model, examples: Examples, given: float | None) -> float:
-    """Return the threshold that the user has given, else the best one on the training bags."""
+    """Return the threshold that the user has given, else the best one on the training bags.
+
+    A class is predicted where its presence score is at least the threshold. Training bags may be
+    separated by a wide gap, in which all thresholds are equally good: then it is the one nearest
+    to even odds.
+    """
     if given is not None:
         return given
     presence = presence_scores(model.network, model.loss, examples.bags)

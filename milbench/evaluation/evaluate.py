@@ -50,8 +50,8 @@ def evaluate_bags(
     Args:
         score: a function that returns the scores of a batch of bags.
         splits: the bags of each split.
-        calibration: the bags on which the threshold is chosen, which may be training bags; None:
-            the validation bags.
+        calibration: the bags on which the threshold is chosen, where there are no validation bags:
+            training bags, or bags made of the same images. None: the validation bags.
         hook: called once with every batch of bags, its scores and the threshold.
         limit: use only this many bags of a split, and as many of its bags of one instance, the
             first ones; None: all.

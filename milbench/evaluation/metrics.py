@@ -2,6 +2,11 @@
 
 `milbench.contracts.metric_info` defines them. No code in this file imports torch, so that a report
 can compute metrics, outcomes and counts anew without it.
+
+Some tasks have images of strings, such as house numbers. Then predictions have a `reading`: what
+several decoders have read. A decoder makes a string of what a network says about the positions of
+an image. Where a string is read wrongly, the pattern of the error says why
+(`milbench.contracts.decoder`).
 """
 
 import math
@@ -62,8 +67,9 @@ def chosen_thresholds(predictions: Predictions) -> Thresholds:
     """Return the thresholds, which are chosen before the test bags are seen.
 
     They are chosen on the calibration bags if there are any, else on the validation bags.
-    Calibration bags may be training bags, which a network may separate by a wide gap. Every
-    threshold in the gap is equally good, and the one nearest to even odds is taken.
+    Calibration bags are training bags or are made of what the network was trained on, so that it
+    may separate them by a wide gap. Every threshold in the gap is equally good on them, and the one
+    nearest to even odds is taken.
     """
     return Thresholds(
         by_sets=_threshold_by(predictions, "sets"),
@@ -74,8 +80,8 @@ def chosen_thresholds(predictions: Predictions) -> Thresholds:
 def _threshold_by(predictions: Predictions, by: Literal["sets", "labels"]) -> float:
     """Return one of the thresholds that `chosen_thresholds` describes."""
     bags = predictions[predictions.choosing_split]
-    may_be_trained_on = predictions.choosing_split == "calibration"
-    near = EVEN_ODDS if may_be_trained_on else None
+    are_trained_on = predictions.choosing_split == "calibration"
+    near = EVEN_ODDS if are_trained_on else None
     return choose_threshold(bags.presence, bags.labels, by=by, near=near)
 
 
@@ -165,14 +171,16 @@ def outcomes_of_split(
     bags = predictions[split]
     one = np.ones(len(bags))
     classes = np.full(len(bags), bags.labels.shape[1])
+    # (n, C), whether the predicted label set of a bag is wrong about a class.
     misjudged = predicted_sets(bags.presence, thresholds.by_sets) != bags.labels
     misjudged_by_labels = predicted_sets(bags.presence, thresholds.by_labels) != bags.labels
     found: dict[str, Outcomes] = {}
 
-    alone = predictions.single(split)
-    if alone is not None:
-        wrong = wrong_classes(alone.classes, alone.labels.argmax(axis=1))
-        found["instance_error"] = _ratio(wrong, np.ones(len(alone)), alone)
+    one_instance_bags = predictions.single(split)
+    if one_instance_bags is not None:
+        true_classes = one_instance_bags.labels.argmax(axis=1)
+        wrong = wrong_classes(one_instance_bags.classes, true_classes)
+        found["instance_error"] = _ratio(wrong, np.ones(len(wrong)), one_instance_bags)
     found["set_error"] = _ratio(misjudged.any(axis=1), one, bags)
     found["label_error"] = _ratio(misjudged.sum(axis=1), classes, bags)
     found["own_label_error"] = _ratio(misjudged_by_labels.sum(axis=1), classes, bags)
@@ -242,8 +250,9 @@ def ranking_metrics(presence: NDArray[Any], labels: Bools) -> dict[str, float]:
     for c in range(labels.shape[1]):
         if labels[:, c].all() or not labels[:, c].any():
             continue
-        # Ranks replace the scores, as scikit-learn refuses infinite scores.
-        ranks = np.unique(presence[:, c], return_inverse=True)[1]
+        # Ranks replace the scores, as scikit-learn refuses infinite scores. Equal scores have equal
+        # ranks.
+        _, ranks = np.unique(presence[:, c], return_inverse=True)
         precisions.append(average_precision_score(labels[:, c], ranks))
         areas.append(roc_auc_score(labels[:, c], ranks))
     return {
@@ -253,7 +262,7 @@ def ranking_metrics(presence: NDArray[Any], labels: Bools) -> dict[str, float]:
 
 
 def no_skill_errors(
-    training: TrainingLabels, bags: SplitPredictions, alone: SplitPredictions | None
+    training: TrainingLabels, bags: SplitPredictions, one_instance_bags: SplitPredictions | None
 ) -> dict[str, float]:
     """Return the errors of no skill: of the best answer that is the same for every bag.
 
@@ -265,7 +274,7 @@ def no_skill_errors(
     Args:
         training: what the training bags tell of their label sets.
         bags: the bags to evaluate on.
-        alone: the bags of one instance to evaluate on.
+        one_instance_bags: the bags of one instance to evaluate on; None: there are none.
 
     Returns:
         The errors by the names of the metrics.
@@ -276,9 +285,10 @@ def no_skill_errors(
         "no_skill_set_error": misjudged.any(axis=1).mean(),
         "no_skill_label_error": (bags.labels != common_classes).mean(),
     }
-    if alone is not None:
+    if one_instance_bags is not None:
         most_common_class = training.class_shares.argmax()
-        errors["no_skill_instance_error"] = 1 - alone.labels[:, most_common_class].mean()
+        is_of_that_class = one_instance_bags.labels[:, most_common_class]
+        errors["no_skill_instance_error"] = 1 - is_of_that_class.mean()
     if bags.instance_classes is not None:
         counts = bags.instance_classes
         errors["no_skill_posterior_error"] = 1 - counts.max() / counts.sum()
@@ -288,7 +298,9 @@ def no_skill_errors(
 def _beyond_known(values: Mapping[str, float], known: Mapping[str, float]) -> dict[str, float]:
     """Return how far metrics are above the known values of an optimum or a reference.
 
-    From `bayes_METRIC` of the optimum it computes `excess_METRIC`, and from `reference_METRIC` it
+    Tasks with a known distribution of bags know the errors of the optimal decisions, and of a
+    reference that looks at one instance at a time (`milbench.families.decisions`). From
+    `bayes_METRIC` of the optimum this computes `excess_METRIC`, and from `reference_METRIC` it
     computes `above_reference_METRIC`.
     """
     prefix_of_difference = {"bayes_": "excess_", "reference_": "above_reference_"}
@@ -317,11 +329,12 @@ def class_counts(predictions: Predictions) -> NDArray[np.int64]:
     predicted = predicted_sets(bags.presence, _threshold_by(predictions, "sets"))
     both = bags.labels & predicted
     counts: NDArray[np.int64] = np.stack([bags.labels, predicted, both]).sum(axis=1).T.astype(int)
-    if len(counts) > CONFUSION_LIMIT:
+    num_classes = len(counts)
+    if num_classes > CONFUSION_LIMIT:
         return counts
     missed = (bags.labels & ~predicted).astype(np.int64)
     wrongly_predicted = (predicted & ~bags.labels).astype(np.int64)
-    # (C, C).
+    # (C, C), how many bags have both a missed class and a wrongly predicted one.
     taken_for = missed.T @ wrongly_predicted
     return np.concatenate([counts, taken_for], axis=1)
 
@@ -379,7 +392,9 @@ def reliability_bins(probabilities: NDArray[Any], happened: Bools) -> list[Bin]:
 
 def wrong_strings(reading: Reading, decoder: Decoder) -> Bools:
     """Return (n,), in which images a decoder does not read the exact string."""
-    wrong: Bools = (getattr(reading, decoder) != reading.true).any(axis=1)
+    # A reading has what each decoder reads in a field of the decoder's name.
+    read = getattr(reading, decoder)
+    wrong: Bools = (read != reading.true).any(axis=1)
     return wrong
 
 
@@ -414,7 +429,8 @@ def _reading_metrics(reading: Reading, decoder: Decoder) -> dict[str, float]:
 def box_average_precision(reading: Reading) -> float:
     """Return the average precision of detections, as PASCAL VOC has defined it from 2010 on.
 
-    The detections of a class are sorted by falling mass. The average precision is the area under
+    The detections of a class are ranked by their mass, the largest first: the expected number of
+    positions of the class (`Reading.detection_mass`). The average precision is the area under
     the curve of precision over recall, where the precision at a recall is replaced by the largest
     precision at this or a higher recall. The result is the mean over the classes that have
     instances; NaN where no class has any.

@@ -84,10 +84,10 @@ class Cell:
 
         It does not depend on the seed, nor on the versions of code and data.
         """
-        network = [self.network.name, self.network.params]
         loss = [self.loss.name, self.loss.params]
         task = [self.task.name, self.task.params]
-        return to_json([*loss, *task, network, stored_recipe(self.recipe)])
+        network = [self.network.name, self.network.params]
+        return to_json([loss, task, network, stored_recipe(self.recipe)])
 
     def with_sources(self, sources: Mapping[str, str]) -> Cell:
         """Return the cell with other sources of its plug-ins.
@@ -107,8 +107,8 @@ class Cell:
         """Return every parameter in one flat dict.
 
         Its keys are "loss", "task", "network", "seed", "loss.KEY", "recipe.KEY" and so on.
-        Parameters that were added after cells had been stored are left out where they have their
-        neutral value; `Plan.params` has them too.
+        A parameter that was added after cells had been stored is left out at its neutral value, the
+        value that changes nothing (`milbench.contracts.parameters`); `Plan.params` has it too.
         """
         flat: dict[str, Any] = {kind: choice.name for kind, choice in self.choices.items()}
         flat["seed"] = self.seed
@@ -168,14 +168,12 @@ NOT_HASHED = {
     "network_file",
     "task_name",
     "network_is_default",
+    # The class of the loss decides its supervision, and the name and revision are hashed.
     "supervision",
     # `Cell.id` hashes the format beside the other fields.
     "format",
 }
-"""The fields of a record that `Cell.id` leaves out.
-
-No result depends on them, except on the format.
-"""
+"""The fields of a record that `Cell.id` leaves out: no result depends on them."""
 
 
 @checked_dataclass(frozen=True)
@@ -237,15 +235,18 @@ _RECORD = TypeAdapter(_Record)
 # Thousands of cells share a few recipes.
 @lru_cache(maxsize=4096)
 def _recipe_of(record: str) -> Recipe:
-    """Return the recipe of a record in JSON, which may lack fields that were added later."""
+    """Return the recipe of a record in JSON.
+
+    Fields that were added later and that the record lacks get the values that change nothing.
+    """
     return Recipe(**with_neutral(Recipe, json.loads(record)))
 
 
 def stored_recipe(recipe: Recipe) -> dict[str, Any]:
     """Return the fields of a recipe as a cell keeps them.
 
-    Fields that were added after cells had been stored are left out where they have their neutral
-    value. A recipe that was read from an old cell keeps exactly the fields that were stored, since
-    the id of the cell depends on them.
+    Fields that were added after cells had been stored are left out at their neutral value, which
+    changes nothing (`milbench.contracts.parameters`). A recipe that was read from an old cell keeps
+    exactly the fields that were stored, since the id of the cell depends on them.
     """
     return without_neutral(Recipe, recipe.model_dump(exclude_unset=True))

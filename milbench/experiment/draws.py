@@ -1,8 +1,9 @@
 """The draws of a search: the settings that it tries.
 
-Some settings are searched in a range, others in a list of values. A point is a value for each
-range, and each point is tried with every combination of the values in the lists. `Search.draws`
-counts points: a search with 16 points and one list of 3 values has 48 draws.
+Some settings are searched in a range, others in a list of values. A point has a value for each
+range. Each point is tried with every combination of the values in the lists, and each time this is
+a draw: a search with 16 points and one list of 3 values has 48 draws. The user gives the number of
+points, in a field that is named `Search.draws`.
 """
 
 import itertools
@@ -98,13 +99,14 @@ def points_of(ranges: Mapping[str, Range], count: int, seed: int) -> list[Settin
     sequence. Values are rounded to four digits, so two points may be equal. Raises UsageError where
     there are too many ranges.
     """
-    # scipy takes a while to import.
+    # Imported only here, since scipy takes a while to import.
     from scipy.stats import qmc
 
     if len(ranges) > MOST_RANGES:
         raise UsageError(
             f"[tune] {len(ranges)} ranges are too many, expected at most {MOST_RANGES}"
         )
+    # Always of this many dimensions, see MOST_RANGES.
     sequence = qmc.Sobol(MOST_RANGES, scramble=True, rng=seed)
     # scipy warns unless it is asked for a power of two, since only then the sequence is balanced.
     power = math.ceil(math.log2(count))
@@ -114,7 +116,8 @@ def points_of(ranges: Mapping[str, Range], count: int, seed: int) -> list[Settin
 
 def _values_at(ranges: Mapping[str, Range], coordinates: Sequence[float]) -> Settings:
     """Return the value of each range at a point of the unit cube."""
-    # A point has coordinates for `MOST_RANGES` ranges, of which the first ones are used.
+    # There are MOST_RANGES coordinates, from 0 to 1. The first ones are used, one for each range. A
+    # coordinate says how far from the lower to the upper end of its range the value is.
     shares = dict(zip(ranges, coordinates, strict=False))
     return {name: ranges[name].quantile(share) for name, share in shares.items()}
 

@@ -89,17 +89,18 @@ def make_plan(
     """
     losses = chosen_losses(spec)
     choices = chosen_tasks(spec)
-    classes = list(dict.fromkeys(tasks().get(choice.name) for choice in choices))
+    # Python classes, each once: a task may be chosen several times with other parameters.
+    task_classes = list(dict.fromkeys(tasks().get(choice.name) for choice in choices))
     # What can be checked without data comes first: to check data may take minutes.
-    check_supervision(losses, classes, spec.supervision)
-    check_metrics(spec, classes, launch.is_changed)
+    check_supervision(losses, task_classes, spec.supervision)
+    check_metrics(spec, task_classes, launch.is_changed)
     check_published(spec.published)
     data_dir = launch.execution.data_dir
     marks = marks_of_tasks(spec)
     parts = []
     for choice in choices:
         task_marks = marks.get(choice.key, [])
-        parts.append(_cells_of_task(spec, choice, losses, classes, task_marks, data_dir))
+        parts.append(_cells_of_task(spec, choice, losses, task_classes, task_marks, data_dir))
     notes = list(spec.notes)
     for part in parts:
         notes += part.task.remarks(data_dir, part.seeds)
@@ -107,7 +108,7 @@ def make_plan(
         precision, note = _auto_precision(device, on_cluster=bool(launch.execution.cluster))
         notes.append(note)
     planned = _different_cells([_with_precision(part, precision) for part in parts])
-    check_network_sections(spec.network, planned, classes)
+    check_network_sections(spec.network, planned, task_classes)
     check_contrasts(spec, planned, launch.is_changed)
     return Plan(
         spec=spec,
@@ -117,7 +118,7 @@ def make_plan(
         origin=launch.origin,
         is_changed=launch.is_changed,
         precision=precision,
-        neutral=_neutral(planned),
+        neutral=_neutral_values(planned),
     )
 
 
@@ -137,20 +138,21 @@ def _cells_of_task(
     spec: Spec,
     choice: TaskChoice,
     losses: Sequence[LossChoice],
-    classes: Sequence[type[Task]],
+    task_classes: Sequence[type[Task]],
     marks: list[Mark],
     data_dir: Path | None,
 ) -> _CellsOfTask:
     """Return the cells on one task.
 
-    `classes` are the classes of all tasks of the plan, and `marks` the pass marks for this task.
+    `task_classes` are the Python classes of all tasks of the plan, and `marks` the pass marks for
+    this task.
     """
     task = new_task(choice)
     choice = replace(choice, data=task.check_data(data_dir))
     seeds = _seeds(spec, task, data_dir)
     variants = []
     for loss in losses:
-        networks = chosen_networks(spec, task, loss, classes, data_dir)
+        networks = chosen_networks(spec, task, loss, task_classes, data_dir)
         variants += _variants(loss, networks, chosen_recipes(spec, task))
     info = _info(spec, task, choice, marks, data_dir)
     return _CellsOfTask(choice, task, seeds, info, variants)
@@ -171,10 +173,12 @@ def _info(
 ) -> TaskInfo:
     """Return what a report needs to know of a task."""
     primary = spec.compare_by[0] if spec.compare_by else task.primary
-    # The task knows the value without skill for its own metric alone.
+    # The value of `Task.chance` is that of the task's own primary metric.
     chance = task.chance if primary == task.primary else None
     of_spec = [value for value in spec.published if resolve(tasks(), value.task) == task.name]
     known = [*task.published, *of_spec]
+    # A published value may name a parameter that the choice leaves out: one that was added to the
+    # task later, at the value that changes nothing.
     params: Params = with_neutral(type(task), choice.params)
     published = [value for value in known if value.belongs_to(params, choice.data)]
     return TaskInfo(
@@ -195,6 +199,8 @@ def _seeds(spec: Spec, task: Task, data_dir: Path | None) -> list[int]:
     if folds and spec.seeds is None:
         return list(range(folds.seeds))
     seeds = parse_seeds(spec.seeds)
+    # Folds without a number of repeats are repeated as often as the seeds ask for, so that any seed
+    # is a fold. Seeds are ascending.
     if folds and folds.repeats and seeds[-1] >= folds.seeds:
         raise UsageError(
             f"seed {seeds[-1]}: the {folds.repeats} x {folds.count} folds of {task.name} "
@@ -227,17 +233,23 @@ def _auto_precision(device: str, *, on_cluster: bool) -> tuple[str, str]:
 
     precision, reason = auto_precision(torch.device(device))
     note = f"Precision auto is {precision} here: {device_name(device)} {reason}."
+    # The workers of a cluster may have other devices, and still their cells get this precision.
+    # Whoever wants another one sets it in the recipe.
     if on_cluster:
         note += " It holds for the cells of the cluster too; set recipe.precision."
     return precision, note
 
 
-def _neutral(cells: Iterable[Cell]) -> dict[str, dict[str, Any]]:
-    """Return `Plan.neutral` for these cells."""
+def _neutral_values(cells: Iterable[Cell]) -> dict[str, dict[str, Any]]:
+    """Return the neutral values of parameters that cells may lack, in the form of `Plan.neutral`.
+
+    A parameter that a class got after cells of it had been stored has a neutral value: the one that
+    changes nothing. See `milbench.contracts.parameters`.
+    """
     from milbench.networks.known_networks import network_maker
 
     makers: dict[str, Any] = {"recipe": Recipe}
-    # One cell of each combination says as much as all of them.
+    # Neutral values depend on names alone: one cell of each combination of names is enough.
     one_of_each = {(cell.task.name, cell.loss.name, cell.network.name): cell for cell in cells}
     for cell in one_of_each.values():
         task = tasks().get(cell.task.name)

@@ -28,10 +28,11 @@ def check_supervision(
     task_classes: Iterable[type[Task]],
     meant: Collection[Supervision],
 ) -> None:
-    """Raise UsageError where losses have different supervision, unless that is `meant`.
+    """Raise UsageError where losses have different supervision, unless all of it is in `meant`.
 
     A loss that learns from the order of the instances also needs tasks whose instances have one.
     """
+    # Supervision -> one of the losses that have it.
     kinds: dict[Supervision, str] = {choice.supervision: choice.name for choice in choices}
     if len(kinds) > 1 and not set(kinds) <= set(meant):
         listed = ", ".join(f"{name} has {kind} supervision" for kind, name in kinds.items())
@@ -51,7 +52,8 @@ def check_supervision(
 def check_metrics(spec: Spec, task_classes: Iterable[type[Task]], is_changed: bool) -> None:
     """Raise UsageError where the spec names a metric that does not exist.
 
-    The metric of a margin must also be one by which losses are compared.
+    A margin is the largest difference in a metric that does not matter. Its metric must also be one
+    by which losses are compared.
     """
     primary = list(dict.fromkeys(task.primary for task in task_classes))
     known = {*METRICS, *primary}
@@ -82,9 +84,10 @@ def _named_metrics(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def check_published(published: Iterable[Published]) -> None:
-    """Raise UsageError where a published value names no task.
+    """Raise UsageError where a published value names no task, or a parameter that no cell has.
 
-    The protocol of the value may name only parameters that cells have.
+    The parameters are those of its protocol, which says how the source has trained, such as
+    recipe.lr or task.size.
     """
     for value in published:
         if not value.task:
@@ -93,6 +96,7 @@ def check_published(published: Iterable[Published]) -> None:
             )
         names = _names_in_protocol(value)
         for name in value.protocol:
+            # The parameters of the loss and the network are not checked.
             is_of_loss = bool(value.loss) and name.startswith(("loss.", "network."))
             if name not in names and not is_of_loss:
                 raise unknown("parameter in the protocol of [[published]]", name, names)
@@ -150,7 +154,8 @@ def check_contrasts(spec: Spec, cells: Sequence[Cell], is_changed: bool) -> None
     if not spec.contrasts:
         return
     variants_of_tasks = _variants_of_tasks(spec, cells)
-    pairs: dict[frozenset[str], str] = {}
+    # A set of two variants, in either order -> the name of the contrast that has them.
+    names: dict[frozenset[str], str] = {}
     for contrast in spec.contrasts:
         if not is_changed:
             _check_variants_exist(contrast, variants_of_tasks)
@@ -159,9 +164,11 @@ def check_contrasts(spec: Spec, cells: Sequence[Cell], is_changed: bool) -> None
                 f"contrast {contrast.name!r}: first and second are one variant, {contrast.first!r}"
             )
         pair = frozenset((contrast.first, contrast.second))
-        earlier = pairs.setdefault(pair, contrast.name)
-        if earlier != contrast.name:
-            raise UsageError(f"contrasts {earlier!r} and {contrast.name!r} have the same variants")
+        if pair in names:
+            raise UsageError(
+                f"contrasts {names[pair]!r} and {contrast.name!r} have the same variants"
+            )
+        names[pair] = contrast.name
 
 
 def _variants_of_tasks(spec: Spec, cells: Sequence[Cell]) -> list[list[str]]:

@@ -37,7 +37,9 @@ class Stage:
 
     purpose: Purpose
     plan: Plan
+    """The plan of the comparison so far. It also has the cells of earlier stages."""
     cells: list[Cell]
+    """The cells of the plan that belong to this stage."""
     end: str = ""
     """The line that is printed when a stage of the search is done, "" for the comparison."""
     then: str = ""

@@ -13,21 +13,21 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from milbench._utils.process import end_if_forked, note_added_places, process_as_before
+from milbench._utils.process import end_if_forked, note_added_folders, process_as_before
 from milbench.errors import UsageError, in_one_line, message
-from milbench.plugins.places import file_of, is_own_module
+from milbench.plugins.owners import file_of, is_own_module
 
 _modules_of_folders: dict[Path, dict[str, ModuleType]] = {}
-"""Folder of a plug-in -> name -> module, for its modules that plug-ins have imported."""
+"""Folder of a plug-in -> name -> module, for the modules of the folder that were imported."""
 
 
 @contextmanager
 def importing(subject: str, module: str, *, is_built_in: bool = False) -> Iterator[None]:
     """Turn every error of the import of a plug-in, also `sys.exit`, into a UsageError.
 
-    The message names the file and line. The state of the process is restored, with torch's default
-    device and type, on which other losses rely. What the plug-in prints is discarded, unless this
-    process computes a cell, whose output is kept.
+    Use it in a `with` statement around the import. The message names the file and line. The state
+    of the process is restored, with torch's default device and type, on which other losses rely.
+    What the plug-in prints is discarded, unless this process computes a cell, whose output is kept.
 
     Args:
         subject: what messages call the plug-in.
@@ -36,7 +36,8 @@ def importing(subject: str, module: str, *, is_built_in: bool = False) -> Iterat
     """
     import torch
 
-    # torch.get_default_device fails in torch 2.6 after set_default_device(None).
+    # An empty tensor is made on the default device. Not torch.get_default_device: in torch 2.6 it
+    # fails after set_default_device(None).
     device = torch.empty(0).device
     dtype = torch.get_default_dtype()
     path_before = [*sys.path]
@@ -47,7 +48,8 @@ def importing(subject: str, module: str, *, is_built_in: bool = False) -> Iterat
         with ExitStack() as stack:
             if not is_built_in:
                 stack.enter_context(_current_code())
-                # A process that computes a cell is in such a block already.
+                # A process that computes a cell is in a block of `process_as_before` already. What
+                # a plug-in prints there belongs to the output of the cell.
                 is_outermost = stack.enter_context(process_as_before())
                 if is_outermost:
                     stack.enter_context(redirect_stdout(discarded_output))
@@ -58,8 +60,9 @@ def importing(subject: str, module: str, *, is_built_in: bool = False) -> Iterat
     except BaseException as error:
         raise import_failure(subject, module, error) from error
     finally:
+        # A plug-in may fork this process while it is imported. The child also comes here.
         end_if_forked(process)
-        note_added_places(path_before)
+        note_added_folders(path_before)
         torch.set_default_device(None if device == torch.device("cpu") else device)
         torch.set_default_dtype(dtype)
 
@@ -79,7 +82,9 @@ def import_failure(subject: str, module: str, error: BaseException) -> UsageErro
         text = error.msg
         if error.filename:
             lines = [(error.filename, error.lineno or 0)]
+    # An error without a message leaves nothing after the colon.
     reason = f"{type(error).__name__}: {text}".removesuffix(": ")
+    # Python says this of "from . import helper" in a file that is imported alone.
     if "no known parent package" in reason:
         reason = (
             "it imports relatively, so name it as a module of its package: PACKAGE.MODULE:CLASS"
@@ -113,6 +118,7 @@ def import_file(path: Path) -> ModuleType:
 
 def forget_modules(files: Iterable[str]) -> None:
     """Forget the modules of files, so that they are imported anew."""
+    # Python keeps lists of the files in folders, which may be older than these files.
     importlib.invalidate_caches()
     forgotten = set(files)
     for modules in (sys.modules, *_modules_of_folders.values()):
@@ -129,6 +135,7 @@ def _folder_first(folder: Path) -> Iterator[None]:
     `sys.modules` for the block if this folder has a file of its name. The folder stays on
     `sys.path`, since a plug-in may import from there later.
     """
+    # The modules that earlier blocks have imported from this folder.
     folder_modules = _modules_of_folders.setdefault(folder, {})
     names = _importable_names(folder)
     names_put_aside = {name for name in names if _is_own_from_elsewhere(name, folder)}
@@ -156,7 +163,7 @@ def _importable_names(folder: Path) -> set[str]:
 
 
 def _take_out(tops: set[str]) -> dict[str, ModuleType]:
-    """Take the modules of these top-level packages out of `sys.modules` and return them by name.
+    """Take the modules of top-level packages out of `sys.modules` and return them by name.
 
     All modules of a package are taken out, whatever their files are: torch.ops, for example, has
     the `__file__` "_ops.py".

@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-from milbench.plugins.places import (
+from milbench.plugins.owners import (
     foreign_distributions,
     is_milbench,
     is_own_module,

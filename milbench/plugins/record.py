@@ -4,7 +4,7 @@ The import is recorded in a process of its own, so that nothing that it does rea
 What the plug-in imports later, such as inside a training step, is in no record: see
 `milbench.plugins.late`.
 
-The user's own files are those that belong to no installed package: see `milbench.plugins.places`.
+The user's own files are those that belong to no installed package: see `milbench.plugins.owners`.
 """
 
 import builtins
@@ -28,7 +28,7 @@ from milbench.plugins.importing import (
     import_file,
     importing,
 )
-from milbench.plugins.places import (
+from milbench.plugins.owners import (
     SYSTEM,
     file_of,
     foreign_distributions,

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from milbench.plugins.places import foreign_distributions, is_milbench, is_site_file
+from milbench.plugins.owners import foreign_distributions, is_milbench, is_site_file
 from milbench.plugins.record import (
     ImportRecord,
     Target,

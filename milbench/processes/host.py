@@ -146,7 +146,7 @@ class Host:
         self.ended, self.ended_writer = socket.socketpair()
         self.ended.setblocking(False)
         self.ended_writer.setblocking(False)
-        # Python does so only for a signal that has a handler.
+        # Python writes the byte only for a signal that has a handler.
         signal.signal(signal.SIGCHLD, _ignore)
         signal.set_wakeup_fd(self.ended_writer.fileno(), warn_on_full_buffer=False)
 
@@ -176,7 +176,8 @@ class Host:
         finally:
             for process in self.running:
                 kill_group(process)
-            # With no process in `running`, every child that is left counts as a stray.
+            # `_kill_strays` then also reaps the processes that were killed here: with no process
+            # in `running`, every child that is left counts as a stray.
             self.running.clear()
             self._kill_strays()
 
@@ -210,6 +211,8 @@ class Host:
         try:
             os.setsid()
             end_with_parent(self.process)
+            # Without this the host would adopt the orphans of this call, and kill them as strays as
+            # soon as another call ends. They may live as long as the call is computed.
             adopt_orphans()
             self._drop_state_of_host()
 
@@ -281,8 +284,10 @@ class Host:
     def _kill_strays(self) -> None:
         """Kill children that compute no call.
 
-        They are processes that a call has started in a group of their own, and left behind.
+        They are processes that a call has started in a group of their own, and left behind. The
+        host has adopted them.
         """
+        # When a stray ends, the host adopts the children of the stray: the next round kills them.
         while True:
             strays = [child for child in children() if child not in self.running]
             if not strays:
@@ -387,6 +392,7 @@ def _stop(*_: Any) -> NoReturn:
 def serve_by_forks(launcher: Connection) -> NoReturn:
     """Import what calls need, and answer the calls of a launcher until it closes the connection."""
     signal.signal(signal.SIGTERM, _stop)
+    # What a call leaves behind becomes a child of the host, which finds it as a stray.
     adopt_orphans()
     importlib.import_module(PRELOADED)
     Host(launcher).serve()

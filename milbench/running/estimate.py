@@ -28,7 +28,7 @@ BUDGET = 20.0
 """Seconds after which no further variant is timed."""
 
 
-def published(plan: Plan) -> list[str]:
+def published_lines(plan: Plan) -> list[str]:
     """Return a line for every published figure that the report will show beside the results."""
     # Line -> the tasks or data that it is about, each once and in the order of the plan: a dict
     # serves as an ordered set.

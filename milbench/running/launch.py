@@ -218,7 +218,9 @@ class _Runner:
 
         cores = os.cpu_count() or 1
         if self.execution.cluster is None:
-            # Finished cells count too, so that a resumed cell keeps its number of threads.
+            # The number of cells decides how many run at a time, and so on the threads of each.
+            # All cells of the plan count, also finished ones and those of earlier stages, so that a
+            # resumed cell keeps its number of threads.
             count = len(stage.plan.cells)
             launch_capacity = capacity(self.devices, count, self.execution.jobs)
             cores_of_cell = max(1, cores // launch_capacity.cells_at_once)
@@ -229,6 +231,7 @@ class _Runner:
             launch_capacity = Capacity(cells_at_once=cores, cells_per_gpu=1)
             threads = self.execution.threads or 1
         cells = shard(stage.cells, self.execution.shard)
+        # The display counts all cells of the plan.
         states = self.root.states(stage.plan.cells)
         # The digests of stored weights are checked for this shard only, since checking them takes
         # long for large weights.
@@ -265,11 +268,12 @@ class _Runner:
     def _show_outlook(self, schedule: _Schedule) -> int:
         """Print the plan of a stage, an estimate of its time and what follows it. Start nothing."""
         from milbench.data import catalog
-        from milbench.running.estimate import outlook, published
+        from milbench.running.estimate import outlook, published_lines
 
         stage = schedule.stage
         display = self._display(schedule)
-        display.print_plan([*stage.plan.notes, *published(stage.plan)])
+        # Below the plan: the notes on it, and the published results that the report will show.
+        display.print_plan([*stage.plan.notes, *published_lines(stage.plan)])
         with catalog.downloads(allowed=False):
             lines = outlook(
                 stage.plan,
@@ -314,9 +318,12 @@ class _Runner:
             display.print_line(warning)
 
     def _tidy(self, schedule: _Schedule) -> None:
-        """Tidy the folders of the cells.
+        """Remove what ended processes have left in the folders of the cells.
 
-        A failed cell that is not run again keeps its error, and an unreadable one is left alone.
+        It is the progress and the error of an earlier attempt, temporary files, and the checkpoint
+        of a finished cell. A failed cell that is run again then counts as missing and no longer as
+        failed. A failed cell that is not run again keeps its error, and an unreadable one is left
+        alone.
         """
         ids_to_run = {cell.id for cell in schedule.to_run}
         for cell in schedule.cells:
@@ -430,10 +437,13 @@ def _records(cell: Cell) -> dict[str, ImportRecord]:
 
 
 def _describe_end(statuses: Mapping[Status, int], stopped: str, search_end: str, rerun: str) -> str:
-    """Say in one line how the launch ended.
+    """Say in one line how the launch ended, and how to go on.
 
-    `stopped` says what stopped the launch, and `search_end` is the line for a finished stage of a
-    search. Either may be "".
+    Args:
+        statuses: how many cells have each status.
+        stopped: what stopped the launch, "" where nothing did.
+        search_end: the line for a stage of a search whose cells are all done, "" for a comparison.
+        rerun: the value of `--rerun`.
     """
     total = sum(statuses.values())
     done = statuses["done"]
@@ -454,7 +464,18 @@ def _describe_end(statuses: Mapping[Status, int], stopped: str, search_end: str,
         for status, word in words.items()
         if statuses[status]
     ]
+    return f"{', '.join(parts)}; {_how_to_go_on(statuses, bool(search_end), rerun)}"
+
+
+def _how_to_go_on(statuses: Mapping[Status, int], is_search: bool, rerun: str) -> str:
+    """Say which command goes on after a launch that has left cells undone."""
     # A search goes on without the draws that failed.
-    can_try_again = statuses["failed"] and rerun == "missing" and not search_end
-    again = "to try again, add --rerun failed" if can_try_again else "the same command continues"
-    return f"{', '.join(parts)}; {again}"
+    if statuses["failed"] and rerun == "missing" and not is_search:
+        return "to try again, add --rerun failed"
+    cells_to_run = statuses["missing"] + statuses["running"]
+    if rerun != "missing":
+        cells_to_run += statuses["failed"]
+    # No launch runs an unreadable cell.
+    if statuses["unreadable"] and not cells_to_run:
+        return "the same command continues once the files can be read"
+    return "the same command continues"

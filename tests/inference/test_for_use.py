@@ -1,4 +1,8 @@
-"""Networks for use by `milbench predict`: trained on all bags and averaged over their seeds."""
+"""Networks for use by `milbench predict`: trained on all bags and averaged over their seeds.
+
+With `task.test=0` no bag is kept for tests, so that networks are trained on all bags and their
+errors are not known.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +33,9 @@ class Kind:
     row: Callable[[int], str]
     """Writes the file of a bag, if it has one, and returns its row."""
     has_pictures: bool = True
+    """Whether `milbench predict` draws a picture of each bag."""
     settings: tuple[str, ...] = ()
+    """Further words of the command that trains on the task."""
 
 
 def labels_and_part(number: int) -> str:
@@ -111,6 +117,7 @@ def test_the_command_that_a_launch_names_averages_its_networks(
 ) -> None:
     said = train_two_seeds(milbench, kind)
     assert REMARK in said
+    # The last line: next: milbench predict FILES --cell ID,ID and options.
     words = said.splitlines()[-1].split()
     assert words[:5] == ["next:", "milbench", "predict", "FILES", "--cell"]
     cells = words[5].split(",")
@@ -128,6 +135,7 @@ def test_the_command_that_a_launch_names_averages_its_networks(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_averaged_networks_draw_a_picture_of_each_bag(milbench: Milbench, kind: Kind) -> None:
+    # The last line begins: next: milbench predict FILES --cell ID,ID
     cells = train_two_seeds(milbench, kind).splitlines()[-1].split()[5]
     write_table(kind, "two.csv", bags=2)
     options = ["--positions", "--out", "found.csv", "--device", "cpu"]
@@ -144,6 +152,7 @@ def test_averaged_networks_draw_a_picture_of_each_bag(milbench: Milbench, kind: 
 
 @pytest.mark.parametrize("without", ["test", "validation"])
 def test_a_search_needs_validation_bags(milbench: Milbench, without: str) -> None:
+    """Without test bags all bags are trained on, so that there are no validation bags either."""
     rows = [f"{number},{'ab'[number % 2]},{number}" for number in range(NUM_BAGS)]
     Path("mine.csv").write_text("\n".join(["bag,labels,f0", *rows]))
     Path("search.toml").write_text(f"""

@@ -1,4 +1,8 @@
-"""The losses `cross-entropy` of bags and `position` of positions, against torch's cross-entropy."""
+"""The losses `cross-entropy` and `position`, against the cross-entropy of torch.
+
+`cross-entropy` is for bags of one instance: it classifies a bag by the mean of its logits over the
+positions. `position` is given the class of each position, and classifies each position.
+"""
 
 import pytest
 import torch
@@ -7,7 +11,8 @@ from torch.nn import functional as F
 
 from tests._helpers.losses import per_bag, random_logits
 
-# Five bags, four classes, and positions in a grid of 2 x 3.
+# For `cross-entropy`: five bags, four classes, and positions in a grid of 2 x 3. Each bag has one
+# class. The mask is False at positions that are padding.
 B = 5
 C = 4
 BACKGROUND = C
@@ -57,12 +62,14 @@ def test_presence_is_the_log_softmax_of_the_mean_logits(logits: Tensor) -> None:
 
 
 def test_no_position_of_a_map_is_background(logits: Tensor) -> None:
+    """A map says how probable each class is at each position, (B, C+1, *positions)."""
     probs = per_bag("cross-entropy").score(logits).instances
     assert (probs[:, BACKGROUND] == 0).all()
     torch.testing.assert_close(probs[:, :C], logits[:, :C].softmax(dim=1))
 
 
-# Three bags with the class of each position; there are two classes, and 2 is the background.
+# For `position`: three bags with the class of each position, in a grid of 2 x 3 too. There are two
+# classes, and 2 is the background.
 TARGET = torch.tensor([[[0, 2, 2], [2, 1, 2]], [[2, 2, 2], [2, 2, 2]], [[1, 1, 0], [0, 1, 1]]])
 MASK = torch.tensor([[[1, 1, 0], [1, 1, 0]], [[0, 1, 0], [0, 0, 0]], [[1, 1, 1], [1, 1, 1]]]).bool()
 
@@ -72,9 +79,12 @@ def test_the_loss_of_positions_is_the_mean_cross_entropy_of_a_bag(mask: Tensor) 
     logits = random_logits(3, 2 + 1, 2, 3).requires_grad_()
     means = []
     for of_bag, target, there in zip(logits, TARGET, mask, strict=True):
+        # torch takes a row of logits for each position.
         means.append(F.cross_entropy(of_bag[:, there].T, target[there]))
     expected = torch.stack(means)
-    value = per_bag("position")(logits, [[0, 1], [], [0, 1]], mask, TARGET)
+    # The loss takes label sets as every loss does, but reads only the target.
+    label_sets = [[0, 1], [], [0, 1]]
+    value = per_bag("position")(logits, label_sets, mask, TARGET)
     torch.testing.assert_close(value, expected)
     (gradient,) = torch.autograd.grad(value.sum(), logits)
     (expected_gradient,) = torch.autograd.grad(expected.sum(), logits)

@@ -1,4 +1,8 @@
-"""The items and groups of test bags: which bags share some, and the file that keeps them."""
+"""The items and groups of test bags: which bags share some, and the file that keeps them.
+
+An item is a recording, image or word that bags are made of. A group is what several bags come from,
+such as a patient. Errors of bags that share an item or a group depend on each other.
+"""
 
 from pathlib import Path
 
@@ -41,11 +45,13 @@ def test_bags_that_share_nothing_have_no_clusters(made_of: BagItems) -> None:
 def test_clusters_name_the_bags_that_share_an_item() -> None:
     clusters = of_items([0, 1], [1, 2], [3, -1]).clusters()
     assert clusters is not None
+    # Row i is 1 in the columns of the bags that share an item with bag i, and of itself.
     assert clusters.neighbours.toarray().tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
 
 
 def test_a_file_keeps_groups_and_items(tmp_path: Path) -> None:
     path = tmp_path / "test_items.npz"
+    # The keys are digests of sets of bags. Here letters stand for them.
     kept = {
         "b": of_items([0, 1], [1, -1]),
         "a": BagItems(np.array([4, 5, 4]), None),

@@ -22,7 +22,7 @@ pytestmark = [
 
 @contextmanager
 def opened(page: Path, **context: Any) -> Iterator[Any]:
-    """Yield a page in a browser; fail if it logs an error or requests another file.
+    """Yield a page in a tab of a browser; fail if it logs an error or requests another file.
 
     `context` are options of Playwright's `new_context`.
     """
@@ -78,7 +78,8 @@ OVERLAPS = """() => {
       for (const [other, b] of labels.slice(number + 1)) {
         const width = Math.min(a.right, b.right) - Math.max(a.left, b.left);
         const height = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-        // The boxes of letters have a little air around them.
+        // The boxes of letters have a little air around them, so that 2 px across or 3 px down
+        // hide nothing.
         if (width > 2 && height > 3) found.push(`${one} | ${other}`);
       }
     });
@@ -90,6 +91,8 @@ OVERLAPS = """() => {
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page of a report on four losses and two tasks, with one failed cell."""
+    # Loss -> its one-instance error.
     folder = tmp_path_factory.mktemp("page")
     losses = {
         "exact": 0.006,
@@ -114,6 +117,7 @@ def test_everything_is_there_without_scripts(page: Path) -> None:
     with opened(page, java_script_enabled=False) as tab:
         assert tab.locator(".answer").first.is_visible()
         assert len(column(tab, 1)) == 4
+        # The click opens a section, and a sentence of this section is seen.
         tab.get_by_text("What limits this").click()
         assert tab.get_by_text("sometimes collapse").is_visible()
 
@@ -138,6 +142,7 @@ def means_of_errors(tab: Any) -> list[float]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_to_complain_of(page: Path, scheme: Any) -> None:
+    """Axe checks that people who see badly or use no mouse can read a page."""
     from axe_playwright_python.sync_playwright import Axe
 
     open_all_details = "document.querySelectorAll('details').forEach((d) => { d.open = true; })"

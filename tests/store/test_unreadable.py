@@ -83,6 +83,16 @@ def test_run_leaves_an_unreadable_cell_alone(
     assert content_of(cell) == before
 
 
+def test_run_says_when_the_same_command_goes_on_with_an_unreadable_cell(
+    milbench: Milbench, cell: CellFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(cell.path / "history.csv", errno.EACCES, monkeypatch)
+    end = (
+        "1 cell not readable and left alone; the same command continues once the files can be read"
+    )
+    assert end in milbench(*WORDS).out
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("command", ["status", "report"])
 def test_status_and_report_name_the_unreadable_file(

@@ -1,7 +1,12 @@
 """Settings of the task `synthetic-bags` that make it hard, against enumeration of the whole model.
 
-Each is an obstacle for losses: classes that depend on each other, rare classes, context (background
-that depends on the classes of a bag), and errors in label sets.
+Each is an obstacle for losses: classes that depend on each other, rare classes, context, and errors
+in label sets. Context is a kind of background that is more frequent in bags with class 0 than in
+bags without it, or the other way round.
+
+The distribution of these bags is known. So the task can tell the errors of two ways to decide: the
+optimum knows the distribution and all instances of a bag. The reference knows the distribution too,
+but looks at one instance at a time, as if the rest of its bag were unknown.
 """
 
 import itertools
@@ -31,7 +36,9 @@ SMALL: dict[str, Any] = {
     "dimension": DIMENSION,
     "separation": SEPARATION,
 }
-# The parameters of each obstacle, beside those in SMALL.
+# The parameters of each obstacle, beside those in SMALL. `context` is the share of the background
+# that is context in bags with class 0, and `context_without` the share in bags without class 0.
+# With `context_swapped` test bags swap the two. The docstring of the task describes all parameters.
 COURSE: dict[str, dict[str, Any]] = {
     "together": {"num_classes": 4, "label_sets": "together"},
     "exclusive": {"num_classes": 4, "label_sets": "exclusive", "empty_share": 0.3,
@@ -55,7 +62,7 @@ SPLITS = ["validation", "test"]
 
 
 Assignment = tuple[int, ...]
-"""The kind of every instance: a class 0 to C-1, C for background, C+1 for its context."""
+"""The kind of every instance: a class 0 to C-1, C for other background, C+1 for context."""
 LabelSet = frozenset[int]
 EMPTY: LabelSet = frozenset()
 
@@ -72,9 +79,10 @@ def all_label_sets(classes: int) -> list[LabelSet]:
 
 
 PairTable = dict[tuple[bool, bool], float]
-"""How probable it is that the first and the second class of a pair occur."""
+"""(whether the first class of a pair occurs, whether the second does) -> its probability."""
 
 
+# The next three functions get the share of bags in which each class of a pair is to occur.
 def together(first: float, second: float) -> PairTable:
     both = (first + second) / 2
     return {(True, True): both, (True, False): 0, (False, True): 0, (False, False): 1 - both}
@@ -139,10 +147,15 @@ class Parameters:
     labels_per_bag: int | None
     empty_share: float | None
     context_with_0: float
+    """The share of the background that is context, in bags with class 0."""
     context_without_0: float
+    """The share of the background that is context, in bags without class 0."""
 
     def probability(self, members: LabelSet) -> float:
-        """Return how probable a label set is by its rule, before the rule is made to fit a size."""
+        """Return how probable a label set is by the rule `label_sets`.
+
+        The size of a bag is not considered: a small bag cannot hold all of these label sets.
+        """
         if self.label_sets == "uniform":
             assert self.labels_per_bag is not None
             return probability_if_uniform(members, self.classes, self.labels_per_bag)
@@ -182,7 +195,9 @@ def parameters_of(name: str, split: str) -> Parameters:
 def model_of(size: int, name: str, split: str = "validation") -> dict[Assignment, float]:
     """Return the probability of every assignment of kinds to the instances of a bag of `size`.
 
-    It is computed from the parameters alone.
+    It is computed from the parameters alone, without the code of the task. First every assignment
+    gets its probability for independent instances. Then label sets are made as frequent as the
+    parameters say. At last some of the background becomes context.
     """
     given = parameters_of(name, split)
     independent = {}
@@ -208,7 +223,10 @@ def model_of(size: int, name: str, split: str = "validation") -> dict[Assignment
 def prior_of_sets(
     given: Parameters, if_independent: dict[LabelSet, float], size: int
 ) -> dict[LabelSet, float]:
-    """Return how probable each label set is in a bag of `size`, which cannot hold more classes."""
+    """Return how probable each label set is in a bag of `size`, which holds at most `size` classes.
+
+    `if_independent` is how probable each would be if instances were independent.
+    """
     rule = dict(if_independent)
     if given.label_sets != "independent":
         rule = {members: given.probability(members) for members in all_label_sets(given.classes)}
@@ -259,11 +277,14 @@ def distribution(problem: Any, split: str) -> Any:
 
 def log_densities(instances: Tensor, classes: int) -> Tensor:
     """Return the log-densities (K, C+2) of instances (K, 4): by class, background and context."""
-    # Context has the axis behind those of the classes. Obstacles with four classes have no context:
-    # their fifth axis, which is 0 in four dimensions, is not used.
+    # A class is normal around a point on its own axis, and context around a point on the axis that
+    # follows. Obstacles with four classes have no context, so that the row of zeros that `eye`
+    # gives them for a fifth axis has no effect.
     axes = torch.eye(DIMENSION + 1, DIMENSION, dtype=torch.float64)
+    # Points at this distance on two axes are SEPARATION apart.
     distance = SEPARATION / math.sqrt(2)
     of_classes = [Normal(distance * axes[cls], 1.0) for cls in range(classes)]
+    # By default background has the standard deviation 2 (`background_scale`).
     of_background = Normal(torch.zeros(DIMENSION, dtype=torch.float64), 2.0)
     of_context = Normal(distance * axes[classes], 1.0)
     kinds = [*of_classes, of_background, of_context]
@@ -324,6 +345,7 @@ def test_the_posterior_of_label_sets_agrees_with_enumeration(name: str, split: s
     for of_sets, expected in zip(found, by_enumeration(name, split), strict=True):
         assert float(of_sets.sum()) == pytest.approx(1)
         for members, probability in expected.sets.items():
+            # The number of a label set has the bit 2^c where the set contains class c.
             number = sum(1 << cls for cls in members)
             assert float(of_sets[number]) == pytest.approx(probability, rel=1e-6)
 
@@ -335,8 +357,8 @@ def test_the_posterior_of_instances_agrees_with_enumeration(name: str, split: st
     (bags,) = problem.splits[split].bags
     found = distribution(problem, split).posterior(bags).log_instances.exp()
     for of_instances, expected in zip(found, by_enumeration(name, split), strict=True):
-        own = of_instances[:, : len(expected.instances)].T
-        torch.testing.assert_close(own, expected.instances, rtol=1e-6, atol=1e-12)
+        without_padding = of_instances[:, : len(expected.instances)].T
+        torch.testing.assert_close(without_padding, expected.instances, rtol=1e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -385,7 +407,8 @@ def expected_classes(size: int, name: str, split: str) -> dict[Assignment, float
 def assert_drawn_from(found: list[Assignment], expected: dict[Assignment, float]) -> None:
     """Assert by a chi-square test that values were sampled with these probabilities.
 
-    Rare values are put into one group.
+    Rare values are put into one group. The seed is fixed, so that the test always gives the same
+    answer; a right sampler would fail it for one seed in a thousand.
     """
     assert set(found) <= set(expected)
     count = len(found)
@@ -420,6 +443,7 @@ def test_context_follows_class_0_along_an_axis_of_its_own(has_class_0: bool, sha
     is_background = (bags.truth.position_classes == 2) & bags.mask
     is_in_bag = bags.labels[:, :1] == has_class_0
     background = bags.instances[is_background & is_in_bag].double()
+    # Classes 0 and 1 have the axes 0 and 1, and context has axis 2.
     means = background.mean(dim=0).tolist()
     assert means[:2] == pytest.approx([0, 0], abs=0.2)
     assert means[2] == pytest.approx(share * 6 / math.sqrt(2), abs=0.2)
@@ -430,7 +454,11 @@ def test_context_follows_class_0_along_an_axis_of_its_own(has_class_0: bool, sha
 
 @pytest.mark.parametrize("name", COURSE)
 def test_the_reference_has_the_posterior_of_one_instance_alone(name: str) -> None:
-    """The prior is enumerated: all sizes are equally frequent, and each instance counts once."""
+    """The reference takes how frequent each kind of instance is in all bags together as its prior.
+
+    All sizes of bags are equally frequent, and each instance counts once: a bag of three instances
+    counts three times, a bag of two twice.
+    """
     problem = problem_of(name)
     classes = COURSE[name]["num_classes"]
     smallest, largest = problem.training.sizes
@@ -449,12 +477,14 @@ def test_the_reference_has_the_posterior_of_one_instance_alone(name: str) -> Non
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-12)
 
 
+# "together": classes 0 and 1 only occur in the same bags, and so do 2 and 3. "constant": class 0 is
+# in every bag, so that no label set tells it from background, which is channel 3 there.
 ALIKE = {
     "context": [{0}, {1}, {2}],
     "together": [{0, 1}, {2, 3}, {4}],
     "constant": [{0, 3}, {1}, {2}],
 }
-"""Groups of channels that label sets cannot tell apart; the last channel is background."""
+"""Obstacle -> groups of channels that label sets cannot tell apart; the last one is background."""
 
 
 def group_of(name: str, channel: int) -> set[int]:
@@ -469,10 +499,7 @@ def problem_with_reference(name: str) -> Any:
 
 @dataclass(frozen=True)
 class SeenInstance:
-    """The posterior of one instance by the reference, and its true class.
-
-    The reference decides on each instance alone, without the rest of its bag.
-    """
+    """The posterior of one instance by the reference, and the true class of the instance."""
 
     posterior: list[float]
     """How probable each class is, (C+1,); background is last."""
@@ -497,10 +524,12 @@ def seen_instances(name: str, split: str) -> list[list[SeenInstance]]:
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", ALIKE)
-def test_a_class_is_present_for_the_reference_if_an_instance_is(name: str, split: str) -> None:
-    """Instances are independent for the reference.
+def test_the_reference_sees_a_class_if_an_instance_shows_it(name: str, split: str) -> None:
+    """The reference takes instances for independent.
 
-    A class that cannot be told from background counts as present in every bag.
+    So the probability that a class is absent is the product, over the instances, of the
+    probabilities that they do not show it. A class that cannot be told from background counts as
+    present in every bag.
     """
     problem = problem_with_reference(name)
     score = instancewise_scores(problem.training.marginal_log_posterior, problem.groups)
@@ -530,6 +559,10 @@ def test_the_reference_decides_by_its_posterior_of_each_instance(name: str, spli
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", ["together", "constant"])
 def test_classes_that_cannot_be_told_apart_count_as_one(name: str, split: str) -> None:
+    """A network that learns from label sets cannot learn to tell such classes apart.
+
+    So the learnable posterior error is the share of instances whose group is wrong.
+    """
     wrong = []
     for instance in itertools.chain.from_iterable(seen_instances(name, split)):
         most_probable = max(ALIKE[name], key=instance.probability)
@@ -539,13 +572,15 @@ def test_classes_that_cannot_be_told_apart_count_as_one(name: str, split: str) -
     assert learnable == pytest.approx(sum(wrong) / len(wrong))
 
 
-def test_where_all_classes_can_be_told_apart_there_is_no_learnable_error() -> None:
+def test_no_learnable_error_is_reported_where_all_classes_can_be_told_apart() -> None:
+    # It would be the same as the posterior error.
     known = problem_with_reference("context").known_errors()
     assert not [name for name in known if "learnable" in name]
 
 
 @pytest.mark.parametrize("name", ALIKE)
 def test_the_reference_names_most_label_sets(name: str) -> None:
+    """A reference that is wrong more often would be no standard for a network."""
     known = problem_with_reference(name).known_errors()
     assert 0 < known["test/reference_set_error"] < 0.5
 
@@ -564,7 +599,8 @@ class NoisyAndClean:
 def errors_in_training() -> NoisyAndClean:
     """Problems whose training bags differ only in errors of label sets.
 
-    An epoch has ten batches, which are sampled before their errors.
+    An epoch of 320 bags has ten batches of 32. The task samples ten batches and then their errors,
+    from one random generator, so that errors leave the bags of such an epoch as they are.
     """
     noisy = make(num_classes=3, labels_dropped=0.2, labels_added=0.1, bags_per_epoch=320)
     clean = make(num_classes=3, bags_per_epoch=320)
@@ -572,6 +608,10 @@ def errors_in_training() -> NoisyAndClean:
 
 
 def ten_epochs(problem: Any) -> list[Any]:
+    """Return the batches of ten epochs, each by a random generator of its own.
+
+    All are made as epoch 0: new bags depend on the generator alone.
+    """
     batches = []
     for epoch in range(10):
         batches += problem.train_batches(0, generator(epoch))
@@ -600,6 +640,7 @@ def test_labels_are_dropped_and_added_as_often_as_asked(errors_in_training: Nois
     true = torch.cat([bags.labels for bags in errors_in_training.clean_batches])
     is_dropped = ~given[true]
     is_added = given[~true]
+    # 0.2 and 0.1 are `labels_dropped` and `labels_added` of these problems.
     assert float(is_dropped.double().mean()) == pytest.approx(0.2, abs=0.02)
     assert float(is_added.double().mean()) == pytest.approx(0.1, abs=0.02)
 
@@ -617,6 +658,7 @@ def test_evaluated_label_sets_have_no_errors(errors_in_training: NoisyAndClean, 
 
 NOISY: dict[str, Any] = {"num_classes": 3, "labels_dropped": 0.2, "labels_added": 0.1}
 BOTH = "training+validation"
+"""The value of `noise_in` with which validation label sets have errors as well."""
 
 
 def labels_of(problem: Any, split: str) -> Tensor:
@@ -624,7 +666,8 @@ def labels_of(problem: Any, split: str) -> Tensor:
 
 
 def with_noise(noise_in: str, seed: int = 0, **params: Any) -> Any:
-    return loaded("synthetic-bags", None, seed, **NOISY | {"noise_in": noise_in} | params)
+    """Return a problem with errors in the label sets of the bags that `noise_in` names."""
+    return loaded("synthetic-bags", seed=seed, **NOISY | {"noise_in": noise_in} | params)
 
 
 def test_validation_label_sets_can_have_the_errors_of_training() -> None:
@@ -721,9 +764,10 @@ def test_without_errors_noise_in_changes_nothing() -> None:
 
 
 def fixed_training_bags(seed: int, epoch: int) -> list[tuple[float, ...]]:
-    """Return the instances of each bag of an epoch, which has 200 bags of 20 training bags."""
+    """Return the instances of each of the 200 bags of an epoch, taken from 20 training bags."""
     params = {**SMALL, "num_classes": 2, "training_bags": 20, "bags_per_epoch": 200}
-    problem = loaded("synthetic-bags", None, seed, 10, **params)
+    # The limit is for validation and test bags alone, which these tests do not use.
+    problem = loaded("synthetic-bags", seed=seed, limit=10, **params)
     bags = []
     for batch in problem.train_batches(epoch, generator("order", epoch)):
         bags += [tuple(instances) for instances in batch.instances.flatten(1).tolist()]

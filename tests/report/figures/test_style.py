@@ -1,4 +1,7 @@
-"""The layout of figures: labels do not cover one another, and nothing stands outside a figure."""
+"""The layout of figures: labels do not cover one another, and nothing stands outside a figure.
+
+In most tests four lines end at the right side of axes, and each has its name beside its end.
+"""
 
 import gc
 from itertools import pairwise
@@ -18,7 +21,10 @@ NAMES = ["first", "second", "third", "fourth"]
 
 
 def labelled(heights: list[float]) -> Any:
-    """Return axes from 0 to 1, laid out for a page, with a label for a line end at each height."""
+    """Return axes from 0 to 1, laid out for a page, with a label for a line end at each height.
+
+    The lines themselves are not drawn: only where they end matters.
+    """
     with styled():
         figure = new_figure(4, 3)
         axes = figure.subplots()
@@ -45,6 +51,7 @@ def test_labels_that_have_room_stand_beside_their_ends() -> None:
 
 def test_a_line_leads_from_each_end_to_its_label() -> None:
     axes = labelled([0.5, 0.5, 0.5, 0.5])
+    # A leader is a thin line from the end of a line to the label. All are in one collection.
     (leaders,) = axes.collections
     starts = [segment[0] for segment in leaders.get_segments()]
     stops = [segment[-1][1] for segment in leaders.get_segments()]
@@ -62,20 +69,31 @@ def test_labels_are_inside_the_figure() -> None:
         assert label.y1 <= figure.y1
 
 
-def test_heads_of_a_gallery_stand_inside_its_figure_above_all_titles(tmp_path: Path) -> None:
+def test_heads_of_columns_stand_inside_a_gallery_above_its_titles(tmp_path: Path) -> None:
+    """A gallery shows what each loss finds in some bags: a row for each bag.
+
+    The head of a column names the loss. Each picture has the label set of its bag as its title.
+    """
     results = make_results(tmp_path, {"exact": 0.001, "noisy-or": 0.002}, ONE, seeds=1, epochs=2)
     with styled():
         figure = gallery_figure(galleries(Study(results), "extended-digits"))
         pictures_of("gallery", "", "", figure, photographs=True)
         figure.draw_without_rendering()
+    # The first column shows the truth, and each of the two losses has a column.
     first_row = figure.axes[:3]
     for axes in first_row:
+        # The head is written after everything else in the axes.
         head = axes.texts[-1].get_window_extent()
         assert head.y1 <= figure.bbox.y1
         assert head.y0 >= axes.title.get_window_extent().y1
 
 
-def test_the_threshold_of_garbage_collection_is_restored_after_drawing() -> None:
+def test_garbage_is_collected_as_often_after_drawing_as_before() -> None:
+    """`styled` lets Python look for garbage seldom.
+
+    A figure has tens of thousands of objects, nearly all in use, and looking at them again and
+    again takes long. Other code must not be left with that setting.
+    """
     before = gc.get_threshold()
     with styled():
         assert gc.get_threshold() != before
