@@ -1,8 +1,9 @@
 """Measure how long bags at real sizes take to be read and trained on, beside torchmil and pandas.
 
-The files, such as slides of a microscope, are written first, so that all are in the page cache.
-Every command is a process of its own. This program measures its time, and its memory without pages
-that it shares with files.
+This program first writes the files: slides of a microscope, of which each is a bag of patches, and
+tables. So the system holds all of them in memory, and no time of a disk is measured. Then it runs
+each command in a process of its own. It measures the time of the process, and its memory without
+the pages that it shares with files.
 """
 
 import json
@@ -39,8 +40,6 @@ LEAST_FEATURES = 64
 QUICK_SHRINKS = 20
 """By which factor the tables are smaller with --quick, down to the two numbers above."""
 EPOCHS = 3
-SETTLED = 3.0
-"""Seconds to wait after files are written, since files that have just changed are read again."""
 
 CHECK = (sys.executable, "-m", "milbench", "data", "check")
 
@@ -135,7 +134,7 @@ def _rows_of_slides(folder: Path, torchmil: Path | None, quick: bool) -> Iterato
     slides = QUICK_SLIDES if quick else SLIDES
     patches = QUICK_PATCHES if quick else PATCHES
     table = write_slides(folder, slides, patches)
-    time.sleep(SETTLED)
+    # torchmil trains on as many slides as milbench takes for training.
     trained = round(TRAINED * slides)
     words = [str(table), "{now}", str(EPOCHS), str(trained)]
     ours = [sys.executable, "-c", MILBENCH, *words]
@@ -144,7 +143,7 @@ def _rows_of_slides(folder: Path, torchmil: Path | None, quick: bool) -> Iterato
     yield timed("slides, milbench, first launch", ours)
     yield timed("slides, milbench, second launch", ours)
     yield timed("slides, milbench, the larger of two at once", ours, at_once=2)
-    # The launches leave a cache. Without it, the check reads the slides.
+    # The launches leave a cache. It is removed, so that the check reads the slides.
     shutil.rmtree(folder / ".bags")
     columns = ["bag=slide_id", "labels=label", "features=features/*.npy"]
     parameters = [f"-ptask.{column}" for column in columns]
@@ -158,7 +157,6 @@ def _rows_of_table(name: str, folder: Path, quick: bool) -> Iterator[dict[str, A
         rows //= QUICK_SHRINKS
         width //= QUICK_SHRINKS
     path = _write_table(folder / f"{name}.csv", max(LEAST_ROWS, rows), max(LEAST_FEATURES, width))
-    time.sleep(SETTLED)
     reading = f"import pandas; pandas.read_csv({str(path)!r})"
     yield timed(f"{name} table, pandas.read_csv", [sys.executable, "-c", reading])
     yield timed(f"{name} table, check", [*CHECK, path])
@@ -177,18 +175,19 @@ def write_slides(folder: Path, count: int, patches: tuple[int, int]) -> Path:
     """
     rng = np.random.default_rng(0)
     least, most = patches
-    # All slides share their noise, and each adds a number of its own, since to generate noise takes
-    # longer than to write it.
+    # Noise takes longer to generate than to write. So it is generated once for all slides, and each
+    # slide adds a number of its own.
     noise = rng.standard_normal((most, WIDTH), dtype=np.float32)
     for part in ("features", "labels"):
         (folder / part).mkdir(parents=True)
     rows = ["slide_id,label"]
     for number in range(count):
         slide = f"s{number:03d}"
-        size = int(rng.integers(least, most))
+        size = int(rng.integers(least, most, endpoint=True))
         features = noise[:size] + np.float32(number / 100)
         is_positive = number % 2 == 1
         if is_positive:
+            # A tumour shows in a few features of a few patches.
             features[:20, :8] += 6
         np.save(folder / f"features/{slide}.npy", features)
         np.save(folder / f"labels/{slide}.npy", np.array([int(is_positive)]))
@@ -202,7 +201,8 @@ def write_slides(folder: Path, count: int, patches: tuple[int, int]) -> Path:
 def _write_table(path: Path, rows: int, width: int) -> Path:
     """Write a table of random instances, and return its path.
 
-    A bag has ten instances if the table has a hundred rows or more.
+    A bag has ten instances if the table has a hundred rows or more. Smaller tables have smaller
+    bags, so that there are about ten bags.
     """
     rng = np.random.default_rng(0)
     instances_of_bag = max(1, min(10, rows // 10))
@@ -225,7 +225,8 @@ def timed(name: str, command: Sequence[Any], at_once: int = 1) -> dict[str, Any]
 
     Args:
         name: what the row is called.
-        command: the words of the command. The time replaces the word "{now}".
+        command: the words of the command. The word "{now}" is replaced by the time of the start, in
+            seconds as of `time.time`.
         at_once: how often the command is run at the same time. The row is about the process that
             used most memory.
     """
@@ -266,8 +267,11 @@ def timed(name: str, command: Sequence[Any], at_once: int = 1) -> dict[str, Any]
 
 def _start_processes(words: list[str], at_once: int) -> list[subprocess.Popen[str]]:
     """Start a command several times at once, each with its share of the processors."""
-    environment = {name: value for name, value in os.environ.items() if name != "MILBENCH_CACHE"}
-    # Processors are shared out as `milbench run` does.
+    environment = dict(os.environ)
+    # This variable moves milbench's cache elsewhere. Without it the cache is beside the files, and
+    # `_rows_of_slides` removes it there.
+    environment.pop("MILBENCH_CACHE", None)
+    # The processes share the processors as those of `milbench run` do.
     threads = max(1, (os.cpu_count() or 1) // at_once)
     environment["OMP_NUM_THREADS"] = str(threads)
     return [

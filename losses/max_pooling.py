@@ -16,24 +16,28 @@ class MaxPooling(Loss):
 
         loss = -(1 / |L|) sum_{l in L} log max_k p_{l,k}.
 
-    L is the label set of the bag, and p_{l,k} the probability of class l at position k, made from
-    the logits z_{l,k}. With a plain softmax over the channels of each position, a network that
-    finds every class in every bag would have a loss of 0. Each of the three settings avoids this.
+    L is the label set of the bag, and P are the probabilities p_{c,k} of channel c at position k,
+    made from the logits z_{c,k}. The channels are the classes and the background. With a plain
+    softmax over the channels of each position, a network that finds every class in every bag would
+    have a loss of 0. Each of the three settings of `normalization` avoids this.
 
     Args:
-        normalization: over what the probabilities P sum to 1, with what follows for loss and
-            score. `bag`, as in Li's text: over all channels and positions of a bag; the score of a
-            class is sum_k p_{c,k}. `batch`, as in Li's code: over all channels and positions of all
-            bags of a batch, so that the loss of a bag depends on the other bags of its batch; the
-            loss is the sum over L, without 1 / |L|; the score of a class is max_k z_{c,k}, or -inf
-            for every class if max_k z_{background,k} is larger than the score of each. `position`,
-            after Pathak et al.: over the channels of each position, and the background belongs to
-            every label set; the score of a class is the log-odds of max_k p_{c,k}. Only with
-            `position` does the loss ask for background somewhere in the bag.
+        normalization: over what the probabilities P sum to 1.
+
+            - `bag`, as in Li's text: over all channels and positions of a bag. The score of a class
+              is sum_k p_{c,k}.
+            - `batch`, as in Li's code: over all channels and positions of all bags of a batch. So
+              the loss of a bag depends on the other bags of its batch. The loss is the sum over L,
+              without 1 / |L|. The score of a class is max_k z_{c,k}. If max_k z_{background,k} is
+              larger than that of every class, all scores are -inf.
+            - `position`, after Pathak et al.: over the channels of each position. The background
+              belongs to every label set: only with this setting does the loss ask for background
+              somewhere in the bag. The score of a class is the log-odds of max_k p_{c,k}.
 
     With `bag` and `batch` the loss ranks the positions of a bag by z_{c,k}, which is therefore the
-    evidence, and it does not train the background. So the posterior is made from the classes alone.
-    With the softmax Q over all classes and positions of a bag of K positions,
+    evidence. It only pushes the logits of the background down, wherever the background is. So the
+    posterior is made from the classes alone. With the softmax Q over all classes and positions of a
+    bag of K positions,
 
         Q_{c,k} = exp z_{c,k} / sum_{c',j} exp z_{c',j},
         posterior_{c,k} = K Q_{c,k} / (1 + K sum_{c'} Q_{c',k}),
@@ -42,13 +46,14 @@ class MaxPooling(Loss):
     at a position where its Q_{c,k} exceeds the uniform share 1 / K. With `position`, evidence and
     posterior are P.
 
-    No term of the loss is for absent classes. So evidence tells where a class is in a bag that has
-    it, but whether a position shows any class, as posterior error and galleries ask, is not
-    trained.
+    The loss has no term for classes that are absent from the bag. So evidence tells where a class
+    is in a bag that has the class. But the loss does not train whether a position shows any class
+    at all, which posterior error and galleries ask.
 
     The presence of a class is the log-odds of max_k p_{c,k}, which rank bags even where the
-    probability rounds to 1; with `batch` it is max_k z_{c,k}. Presence is no forecast: with `bag`,
-    for example, the probabilities of all classes of a bag add up to at most 1.
+    probability rounds to 1; with `batch` it is max_k z_{c,k}. It does not say how probable the
+    class is in the bag: with `bag`, for example, the largest probabilities of all classes add up to
+    at most 1, even if all classes occur.
 
     Edge cases: with `bag` and `batch` the loss of an empty label set is 0. With `position` it is
     the loss of the background. Positions that tie for a maximum share its gradient equally.
@@ -113,7 +118,7 @@ class OverBag:
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         classes = logits[:, :-1]
-        # The background gets the logit of a class with the uniform share 1 / K of the bag's total.
+        # In the posterior the background has the logit at which a class has Q = 1 / K.
         uniform = _log_total(classes, mask) - bag_sizes(logits, mask).log().unsqueeze(1)
         background = uniform.unsqueeze(2).expand(-1, 1, logits.shape[2])
         return torch.cat([classes, background], dim=1).softmax(dim=1)

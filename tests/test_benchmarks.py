@@ -11,6 +11,7 @@ from typing import Any
 
 import data
 import likelihood
+import numpy as np
 import pytest
 import rendering
 import torch
@@ -108,7 +109,6 @@ def small_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "QUICK_SLIDES", 10)
     monkeypatch.setattr(data, "QUICK_PATCHES", (30, 50))
     monkeypatch.setattr(data, "TABLES", {"long": (600, 64), "wide": (30, 1_280)})
-    monkeypatch.setattr(data, "SETTLED", 0.0)
     timed = data.timed
 
     def timed_if_tested(name: str, command: Sequence[Any], at_once: int = 1) -> dict[str, Any]:
@@ -143,6 +143,12 @@ def test_slides_are_trained_on_and_checked(capsys: pytest.CaptureFixture[str]) -
     assert len(numbers_of(CHECK_OF_SLIDES, printed)) == 2
     names = [line.strip() for line in printed.splitlines()]
     assert [name for name in names if name.startswith("wide table, check")]
+
+
+def test_a_slide_may_have_the_largest_number_of_patches(tmp_path: Path) -> None:
+    data.write_slides(tmp_path / "slides", count=10, patches=(20, 21))
+    sizes = {len(np.load(file)) for file in (tmp_path / "slides" / "features").iterdir()}
+    assert sizes == {20, 21}
 
 
 def test_peak_bytes_counts_the_tensors_that_exist_at_the_same_time() -> None:

@@ -25,7 +25,7 @@ def output(*words: object, cwd: Path | None = None) -> str:
 
 @dataclass
 class Built:
-    """The two files of a release."""
+    """The paths of the two files of a release."""
 
     sdist: Path
     wheel: Path
@@ -95,6 +95,7 @@ def test_the_wheel_holds_specs_types_and_templates(names_in_wheel: set[str]) -> 
 
 
 def test_the_wheel_holds_no_tests_runs_or_data(names_in_wheel: set[str]) -> None:
+    # The folders losses/ and tasks/ of the repository are inside milbench/ in the wheel.
     folders = ("losses/", "tasks/", "runs/", "tests/", "benchmarks/")
     data = (".db", ".pt", ".npz")
     others = [name for name in names_in_wheel if name.startswith(folders) or name.endswith(data)]
@@ -114,7 +115,8 @@ class Environment:
 def environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment in which only milbench is installed.
 
-    Its dependencies are gigabytes: a path file lends them from the environment of the tests.
+    Its dependencies are gigabytes, so that they are not installed again. Instead a path file, a
+    file .pth in which Python reads folders to import from, lends those of the tests' environment.
     """
     home = tmp_path_factory.mktemp("env")
     venv.create(home, with_pip=False)
@@ -145,4 +147,5 @@ def test_the_installed_command_lists_losses(environment: Environment, tmp_path: 
 
 def test_the_installed_command_plans_the_demo(environment: Environment, tmp_path: Path) -> None:
     planned = output(environment.milbench, "run", "demo", "--dry-run", cwd=tmp_path)
+    # The demo has five variants of losses on one task, with three seeds each.
     assert "15 cells, 15 to run" in planned

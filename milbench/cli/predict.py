@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from milbench.inference.trained import Trained
 
 SHOWN = 10
-"""The most bags that are printed. All bags are written to the file."""
+"""The most bags that are printed. The table in the file has all bags."""
 CellOption = Annotated[
     str,
     typer.Option(
@@ -69,7 +69,11 @@ def predict(
         ),
     ] = False,
     sensitivity: Annotated[
-        bool, typer.Option("--sensitivity", help="Write NAME-sensitivity.png too.")
+        bool,
+        typer.Option(
+            "--sensitivity",
+            help="Write NAME-sensitivity.png too: the pixels that each class depends on.",
+        ),
     ] = False,
     invert: Annotated[
         bool,
@@ -90,7 +94,7 @@ def predict(
 
     models = _load(cell.split(","), root, device)
     chosen = _PictureOptions(decoder, scale, positions, sensitivity, invert)
-    # A task that reads bags from files has a `read_bags` of its own. All other tasks read pictures.
+    # A task that reads bags from files overrides `read_bags`. All other tasks read pictures.
     if type(models[0].task).read_bags is Task.read_bags:
         _check_pictures(models)
         _read_pictures(models[0], images, out, chosen)
@@ -118,7 +122,8 @@ def _check_pictures(models: Sequence[Trained]) -> None:
     task = models[0].task
     if len(models) > 1:
         raise UsageError(
-            f"predictions of several cells are averaged for bags: {task.name} has pictures"
+            f"only predictions for bags can be averaged over cells; {task.name} has pictures, "
+            "expected one cell"
         )
     if type(task).instances_from is Task.instances_from:
         raise UsageError(
@@ -158,6 +163,7 @@ def _read_pictures(
         endings.append("-sensitivity.png")
     outputs = [out / f"{name}{ending}" for name in names for ending in endings]
     _refuse_overwriting(images, out, outputs)
+    # This raises UsageError for a picture that cannot be read.
     for path in images:
         _prepared(model, path, chosen)
     with as_usage():
@@ -176,7 +182,8 @@ def _read_picture(
 ) -> tuple[str, str, str, str]:
     """Write the files of a picture, whose paths begin with `start`.
 
-    Returns the size of the picture, the text that was read, the label set and its probability.
+    Returns four cells of the printed table: the size at which the picture was read, the string that
+    a decoder read in it, the label set and its probability.
     """
     from milbench.inference.overlay import prediction_figure, sensitivity_figure
     from milbench.inference.predict_picture import (
@@ -189,7 +196,8 @@ def _read_picture(
     image = _prepared(model, path, chosen)
     resized, reading = read_picture(model, image, chosen.scale, chosen.decoder)
     about = as_json(model, path, image.size, resized.size, reading, positions=chosen.positions)
-    # With an indent, each of the many probabilities of positions would be on a line of its own.
+    # With an indent, JSON has a line for each number. The probabilities of all positions are too
+    # many for that.
     indent = None if chosen.positions else 1
     text = json.dumps(about, indent=indent) + "\n"
     figures = {".png": prediction_figure(model, resized, reading)}
@@ -254,9 +262,10 @@ def _write_predicted_bags(
 
 
 def _predictions(models: Sequence[Trained], paths: Sequence[Path]) -> Iterator[BagPredictions]:
-    """Yield the predictions for bags, batch by batch: all bags may not fit into the memory."""
+    """Yield the predictions for bags, batch by batch: the memory may be too small for all bags."""
     from milbench.inference.predict_bags import predict_bags
 
+    # Every model reads the bags itself, in the format of its own training data.
     readers = [model.task.read_bags(paths, model.format, model.network) for model in models]
     for batches in zip(*readers, strict=True):
         yield predict_bags(models, batches)
@@ -273,7 +282,8 @@ def _draw_bags(models: Sequence[Trained], paths: Sequence[Path], folder: Path) -
     names: list[Path] = []
     for predictions in _predictions(models, paths):
         names += [Path(name) for name in predictions.batch.names]
-        # The names of earlier batches are given too, so that no picture overwrites another one.
+        # Stems are chosen for the bags of all batches so far, so that no picture overwrites another
+        # one. The last of them belong to this batch.
         stems = unique_stems(names)[-len(predictions.labels) :]
         for bag, stem in enumerate(stems):
             page = draw(predictions, bag)
@@ -300,11 +310,12 @@ def _summary(models: Sequence[Trained], predictions: pd.DataFrame) -> object:
     """Return the first predictions as a table for the terminal."""
     from milbench._utils.console import table_of
 
+    # The first column has the names of the bags, and says what they are, such as "image".
     kind = str(predictions.columns[0])
     title = f"{models[0].name}, cell {models[0].cell.id}"
     if len(models) > 1:
         seeds = ", ".join(str(model.cell.seed) for model in models)
-        # The name of a model ends with its seed.
+        # The name of a model ends with its seed, which is left out here.
         title = f"{models[0].name.rpartition(', seed')[0]}, the average of seeds {seeds}"
     first = predictions[[kind, "labels", "probability"]].head(SHOWN)
     rows = []
@@ -341,9 +352,9 @@ def _load(references: Sequence[str], root: Path, device: str) -> list[Trained]:
 
 
 def _prepared(model: Trained, path: Path, chosen: _PictureOptions) -> Image:
-    """Return an image, inverted if the user wants that.
+    """Open an image, check it, and return it, inverted if the user wants that.
 
-    Raises UsageError if Pillow or the network cannot read it.
+    Raises UsageError if Pillow, the task or the network cannot read it.
     """
     from PIL import ImageOps
 
@@ -351,7 +362,7 @@ def _prepared(model: Trained, path: Path, chosen: _PictureOptions) -> Image:
     from milbench.inference.predict_picture import size_at
 
     image = open_image(path)
-    # A tiny copy is enough for the task to refuse an image of the wrong kind.
+    # Of a tiny copy, since the task refuses an image of the wrong kind whatever its size.
     model.task.instances_from(image.resize((1, 1)))
     try:
         size_at(model, image.size, chosen.scale)

@@ -71,8 +71,8 @@ def bag_losses(
             loss.check_bags(flat, label_sets, flat_mask)
         output = loss.bag_loss(flat, label_sets, flat_mask)
     values = checked_output(loss, method, output, (len(logits),))
-    # A loss that was cut from the graph, as by `detach` or `item`, would train nothing, and no
-    # later step would raise an error.
+    # A loss that was cut from the graph of gradients, as by `detach` or `item`, would train
+    # nothing, and no later step would raise an error.
     expects_gradient = logits.requires_grad and torch.is_grad_enabled()
     if expects_gradient and not values.requires_grad:
         raise fault(
@@ -140,8 +140,10 @@ def label_log_prob(
 ) -> Tensor | None:
     """Return (B,), the log-probability of a label set for each bag; see `Loss.label_log_prob`.
 
-    Returns None for a loss without probabilities of label sets. No value is checked, since a label
-    set may be larger than its bag.
+    Returns None for a loss without probabilities of label sets. Shapes and types are checked,
+    values are not. A label set with more classes than its bag has positions, which `bag_losses`
+    refuses, has the log-probability -inf here. Logits are not checked again, as an evaluation has
+    given them to `score` before.
     """
     flat, flat_mask = _flattened(loss, logits, mask)
     label_sets = as_label_matrix(labels, flat).bool()
@@ -163,7 +165,7 @@ def label_sets_by(loss: "Loss", scores: Scores, threshold: float | None) -> Tens
                 f"the presence scores of {loss.name} are no log-odds: predict needs a threshold, "
                 "such as the best one of score(...).presence of validation bags"
             )
-        # The log-odds of even odds.
+        # The log-odds 0 stand for the probability 1/2.
         threshold = 0.0
     return scores.presence >= threshold
 

@@ -1,4 +1,8 @@
-"""Where the positions of a convolutional network are in an image."""
+"""Where the positions of a convolutional network are in an image.
+
+The positions are the places in the grid of its output. The geometry of a network is the list of its
+layers that decide how large this grid is and where its positions lie.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,7 +11,11 @@ import torch
 from torch import Tensor, nn
 
 _PROBES = (61, 84)
-"""The sides in pixels of two square images on which a traced geometry is tested."""
+"""The sides in pixels of two square images on which a traced geometry is tested.
+
+One is odd and one even, and they differ by no multiple of a usual stride such as 2, 4 or 8. So a
+wrong geometry is unlikely to have the right number of positions on both.
+"""
 
 
 class Layer(NamedTuple):
@@ -37,8 +45,8 @@ def position_centres(layers: Sequence[Layer], height: int, width: int) -> tuple[
     of every column (w,), float64, on the scale of `milbench.contracts.bags.Truth.boxes`: the left
     edge of the image is 0, and the middle of its first pixel 0.5.
     """
-    # The centre of the first position, and the distance between neighbours. Before the first layer
-    # the positions are the pixels.
+    # `start` is the centre of the first position, and `step` the distance between neighbours, both
+    # in pixels of the image. Before the first layer the positions are the pixels.
     start = 0.5
     step = 1
     for layer in layers:
@@ -59,7 +67,8 @@ def layers_on_path(module: nn.Module) -> tuple[Layer, ...]:
     """
     from torch.fx import Graph, symbolic_trace
 
-    # If the module itself were a single layer, tracing would look inside the layer.
+    # The module is put into a container. If it were a single layer such as a convolution, tracing
+    # the module itself would look inside the layer and find no layer.
     traced = nn.Sequential(module)
     graph: Graph = symbolic_trace(traced).graph
     modules = dict(traced.named_modules())
@@ -79,12 +88,13 @@ def layers_on_path(module: nn.Module) -> tuple[Layer, ...]:
 
 
 def traced_layers(network: nn.Module) -> tuple[Layer, ...] | None:
-    """Return the layers of a network of images (B, N, H, W), found by tracing.
+    """Return the layers of a network, found by tracing. Its images are (B, channels, H, W).
 
     The layers that were found are tested: they have to predict how many positions the network has
     in images of two sizes. Returns None where tracing or this test fails.
     """
-    was_training = network.training
+    # A user may have frozen some modules in evaluation mode: each gets its own mode back.
+    modes = [(module, module.training) for module in network.modules()]
     network.eval()
     try:
         layers = layers_on_path(network)
@@ -92,7 +102,8 @@ def traced_layers(network: nn.Module) -> tuple[Layer, ...] | None:
     except Exception:  # noqa: BLE001 a user's network may fail here in any way
         return None
     finally:
-        network.train(was_training)
+        for module, is_training in modes:
+            module.training = is_training
     for side, shape in zip(_PROBES, shapes, strict=True):
         size = output_size(layers, side)
         if shape != (size, size):

@@ -63,23 +63,29 @@ class Reading:
     components: Ints
     """(n, longest), what the decoder `components` reads."""
     pattern: Ints
-    """(n,), the index in `PATTERNS` of the chosen decoder's error; -1 where it reads correctly."""
+    """(n,), the kind of error that the chosen decoder makes; -1 where it reads correctly.
+
+    It is an index in `milbench.contracts.decoder.PATTERNS`.
+    """
     detection_image: Ints
-    """(D,), the index of the image of each of D detections. A detection is a box with a class."""
+    """(D,), the image in which each of D detections is, from 0 to n - 1.
+
+    A detection is a box with a class that was found in an image.
+    """
     detection_class: Ints
     """(D,), the class of each detection."""
     detection_mass: NDArray[np.float64]
     """(D,), the expected number of positions of the class, by which detections are ranked."""
     detection_right: Bools
-    """(D,), whether a detection is right as the metric `box_average_precision` defines it."""
+    """(D,), whether each detection is right, as the metric `box_average_precision` defines it."""
 
 
 @dataclass(frozen=True, eq=False)
 class SplitPredictions:
-    """The predictions for the n bags of a split with C classes. None means that it is not known.
+    """The predictions for the n bags of a split with C classes.
 
-    What a network says about single positions is too large to keep. Three fields count what metrics
-    need of it: `hits`, `wrong` and `sizes`.
+    A field is None where its value is not known. What a network says about single positions is too
+    large to keep. Three fields hold what metrics need of it: `hits`, `wrong` and `sizes`.
     """
 
     labels: Bools
@@ -212,7 +218,7 @@ def save_predictions(
 
 
 def _arrays_of(predictions: Predictions) -> Iterator[tuple[str, Any]]:
-    """Yield every array, with the part of its name that follows the epoch."""
+    """Yield the end of the name of every array, after EPOCH/, and the array."""
     yield "class_names", np.array(predictions.class_names, dtype=str)
     for split, of_split in predictions.splits.items():
         for name, value in _split_arrays(of_split):
@@ -225,7 +231,7 @@ def _arrays_of(predictions: Predictions) -> Iterator[tuple[str, Any]]:
 
 
 def _split_arrays(split: SplitPredictions) -> Iterator[tuple[str, Any]]:
-    """Yield every array of a split, with the part of its name that follows the split."""
+    """Yield the end of the name of every array of a split, after EPOCH/SPLIT/, and the array."""
     for member in fields(SplitPredictions):
         # These two fields hold several arrays each, which follow below.
         if member.name in ("ratios", "reading"):
@@ -242,7 +248,10 @@ def _split_arrays(split: SplitPredictions) -> Iterator[tuple[str, Any]]:
 
 
 def load_predictions(path: Path) -> dict[Epoch, tuple[int, Predictions]]:
-    """Read what `save_predictions` wrote. Raises UsageError if the file is missing or damaged."""
+    """Read what `save_predictions` wrote: epoch -> its number and its predictions.
+
+    Raises UsageError if the file is missing, damaged or of another format.
+    """
     with stored_arrays("predictions", path) as stored:
         if int(stored["format"]) != FORMAT:
             raise UsageError(
@@ -292,9 +301,9 @@ def _split(arrays: dict[str, Any]) -> SplitPredictions:
 
     Arrays of other names are ignored, so that files of later versions of milbench can be read.
     """
-    known = [member.name for member in fields(SplitPredictions)]
-    values = {name: arrays[name] for name in known if name in arrays}
-    # NumPy has stored these plain values as arrays without dimensions.
+    names_of_fields = [member.name for member in fields(SplitPredictions)]
+    values = {name: arrays[name] for name in names_of_fields if name in arrays}
+    # These fields hold a plain text or bool, which NumPy has stored as an array without dimensions.
     values["digest"] = str(values["digest"])
     for name in ("presence_is_log_odds", "is_single_instance"):
         values[name] = bool(values[name])

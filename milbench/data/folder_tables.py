@@ -42,11 +42,11 @@ It is empty, since no column of a user has an empty name.
 def table_of_folder(
     folder: Path, out: Path, labels: str = "", form: TableFormat = USUAL
 ) -> tuple[str, list[str]]:
-    """Write a table of the files in a folder; return a sentence and the next command in words.
+    """Write a table of the files in a folder.
 
-    The sentence says where the labels are from. If a CSV is among the files, labels are from one
-    of its columns. Otherwise the label of a file is the name of its folder. The next command
-    checks the table.
+    If a CSV is among the files, labels are from one of its columns. Otherwise the label of a file
+    is the name of its folder. Returns a sentence that says where the labels are from, and the
+    command to run next, which checks the table, as a list of its words.
 
     Args:
         folder: the folder.
@@ -59,7 +59,8 @@ def table_of_folder(
     """
     if not folder.is_dir():
         raise UsageError(
-            f"{folder} is no folder, expected one with a folder a class, or with files and one CSV"
+            f"{folder} is no folder, expected one with a folder for each class, or with files and "
+            "one CSV"
         )
     if out.exists():
         raise UsageError(f"{out} is there already; --out names another table")
@@ -84,22 +85,29 @@ def table_of_folder(
     if column == "path":
         # A table of features needs names of bags. In a table of images or recordings the path of
         # the file is the name of the bag.
-        frame.insert(0, "bag", [str(Path(path).with_suffix("")) for path in paths])
+        frame.insert(0, "bag", _names_of_bags(paths))
         # The @ says that the column holds the paths of files of features, and not the features.
         check += ["-p", "task.features=@path"]
     write_table(frame, out)
     return f"{out}: {len(frame):,} rows; labels are {source}", check
 
 
+def _names_of_bags(paths: list[str]) -> list[str]:
+    """Return the paths of files without endings, or with them where two would be equal."""
+    names = [str(Path(path).with_suffix("")) for path in paths]
+    return names if len(set(names)) == len(names) else paths
+
+
 def _files_of_one_kind(
     folder: Path, files: list[Path], tables: list[Path]
 ) -> tuple[str, list[Path]]:
-    """Return the files that a task can read, and before them the name of their column.
+    """Return the name of the column of files, and the files that a task can read.
 
-    Raises UsageError where files are of several kinds, or of none, or where there
-    are several tables.
+    The column of files of features is "path", that of sounds "file" and that of images "image".
+    Raises UsageError where files are of several kinds, or of none, or where there are several
+    tables.
     """
-    # This fills `Image.EXTENSION`.
+    # This fills `Image.EXTENSION`, the endings of all images that Pillow reads.
     Image.init()
     endings = {"path": FEATURE_FILES, "file": AUDIO, "image": tuple(Image.EXTENSION)}
     of_kind = {}
@@ -125,19 +133,18 @@ def _files_of_one_kind(
 def _label_by_folders(folder: Path, files: list[Path]) -> tuple[pd.DataFrame, str]:
     """Label each file by the name of its folder; return a frame, and a text that says so.
 
-    The frame has the files in the column `_FILES`. Files that are in no folder are left out.
+    The frame has the files in the column `_FILES`. Files that are in no folder are left out. If the
+    folders of classes are in folders of the parts of a split, as in train/cat/1.png, the frame has
+    a column `split` too.
     """
-    parts = [path.relative_to(folder).parts for path in files]
-    # Where folders of classes are in folders of parts of a split, as in train/cat/1.png.
-    are_split = all(len(names) > 2 and names[0].casefold() in PARTS for names in parts)
+    # For each file in a folder, the names on its path: its folders from the top, then the file.
+    in_folders = [path for path in files if path.parent != folder]
+    names_of_file = {path: path.relative_to(folder).parts for path in in_folders}
+    are_split = all(
+        len(names) > 2 and names[0].casefold() in PARTS for names in names_of_file.values()
+    )
     depth_of_class = 1 if are_split else 0
-    rows = []
-    split = []
-    for path, names in zip(files, parts, strict=True):
-        is_in_folder = len(names) > 1
-        if is_in_folder:
-            rows.append((path, names[depth_of_class]))
-            split.append(names[0])
+    rows = [(path, names[depth_of_class]) for path, names in names_of_file.items()]
     if not rows:
         raise UsageError(
             f"{folder} has neither folders, one a class, nor a CSV that says the labels of its "
@@ -150,7 +157,7 @@ def _label_by_folders(folder: Path, files: list[Path]) -> tuple[pd.DataFrame, st
         source += f"; {len(files) - len(rows):,} files in no folder of a class are left out"
     frame = pd.DataFrame(rows, columns=[_FILES, "labels"])
     if are_split:
-        frame = frame.assign(split=split)
+        frame = frame.assign(split=[names[0] for names in names_of_file.values()])
     return frame, source
 
 
@@ -159,7 +166,8 @@ def _label_by_table(
 ) -> tuple[pd.DataFrame, str]:
     """Label files by a table; return its rows, and a text that says where the labels are from.
 
-    The files are in the column `_FILES`. Rows whose file does not exist are left out.
+    The rows have their files in the column `_FILES`, and labels in the column `labels`. Rows whose
+    file does not exist are left out.
     """
     table = read_table(path, column_names(path, form), form)
     texts = {name: table.texts(name).tolist() for name in table.columns}
@@ -180,7 +188,7 @@ def _label_by_table(
 def _with_labels(
     table: Table, frame: pd.DataFrame, texts: dict[str, list[str]], labels: str
 ) -> tuple[pd.DataFrame, str]:
-    """Return a frame with a column `labels`, and a text that says which columns they are from.
+    """Return a frame with a column `labels`, and a text that says where the labels are from.
 
     Args:
         table: the table, for messages.
@@ -213,8 +221,8 @@ def _with_labels(
 def _with_usual_columns(table: Path, frame: pd.DataFrame, column: str) -> tuple[pd.DataFrame, str]:
     """Rename the columns of events or boxes to their usual names.
 
-    A table may call the columns of an event start and end, or onset and offset. The first two are
-    the usual names. Returns the frame, and "events" or "boxes", which says what its rows are.
+    A table may call the columns of an event start and end, or onset and offset. Start and end are
+    the usual names. Returns the frame, and the word "events" or "boxes" for what a row of it is.
     Raises UsageError where the frame does not have the columns of events or boxes.
 
     Args:
@@ -223,6 +231,7 @@ def _with_usual_columns(table: Path, frame: pd.DataFrame, column: str) -> tuple[
         column: the column of files: "file" for sounds, which have events; "image" for images,
             which have boxes.
     """
+    # Files of features, whose column is "path", have neither events nor boxes.
     known_names = {"file": TIMES, "image": CORNERS}.get(column, ())
     found = [names for names in known_names if set(names) <= set(frame.columns)]
     if len(found) != 1:

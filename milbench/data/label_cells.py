@@ -1,8 +1,8 @@
 """Read the classes in one field of a column of labels: a text with separators, or a list.
 
-A list may be a list of a Parquet file, or text in JSON or in Python's syntax for a list, a tuple or
-a set. Each item is the name of a class, whatever characters it has. A text that cannot be read as a
-list is an error: it is not guessed what it means.
+A Parquet file may hold lists as such. In other tables a list is a text, in JSON or in Python's
+syntax for a list, a tuple or a set. Each item is the name of a class, whatever characters it has. A
+text that cannot be read as a list is an error: nobody guesses what it means.
 """
 
 import ast
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 LIST = "list"
-"""The separator of classes that are written as a list."""
+"""The value of the parameter `separator` for classes that are written as a list."""
 LONGEST = 60
 """The most characters of a value that a message shows."""
 
@@ -51,6 +51,7 @@ def classes_in(value: Any, separator: str) -> frozenset[str]:
     elif separator == LIST:
         names = _item_texts(parse_list(value))
     else:
+        # Without a separator, Python splits at spaces.
         names = value.split(separator or None)
     classes = {class_name(name) for name in names}
     return frozenset(classes - {""})
@@ -79,6 +80,10 @@ def parse_list(text: str) -> list[Any]:
 
 
 def _parse(text: str) -> Any:
+    """Return the value that a text writes in JSON or else in Python.
+
+    Raises ValueError, with a reason, for another text.
+    """
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -87,8 +92,8 @@ def _parse(text: str) -> Any:
         value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise ValueError("expected a list in JSON or Python") from None
-    # Python joins two texts if there is no comma between them. numpy prints its arrays without
-    # commas, and all their texts would become one class.
+    # Python joins two texts that have no comma between them: ['a' 'b'] is ['ab']. numpy prints its
+    # arrays so, and all classes in an array would become one.
     if _has_adjacent_texts(text):
         raise ValueError("two of its texts have no comma between them")
     return value
@@ -107,10 +112,12 @@ def _has_adjacent_texts(text: str) -> bool:
 
 
 def _item_texts(items: Iterable[Any]) -> list[str]:
+    """Return the items of a list as texts, without missing ones."""
     return [text_of(item) for item in items if not _is_missing(item)]
 
 
 def _is_missing(value: Any) -> bool:
+    """Return whether an item stands for no value: None, NaN or a masked item of NumPy."""
     is_nan = isinstance(value, float) and math.isnan(value)
     return value is None or value is np.ma.masked or is_nan
 

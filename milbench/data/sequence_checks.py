@@ -10,11 +10,14 @@ from milbench.data.own_bags import OwnBags
 from milbench.data.table_files import short_row_name
 
 STRIDE = 4
-"""How many frames one position has, by default, in the networks for sequences."""
+"""How many frames one position covers, by default, in the networks for sequences."""
 
 
 def check_sequences(bags: OwnBags) -> Iterator[Finding]:
-    """Yield facts on sequences, and findings for late events and for odd or constant values."""
+    """Yield facts on sequences, and findings for late events and for odd or constant values.
+
+    In a store of sequences the instances of a bag are the frames of a sequence.
+    """
     lengths = bags.store.sizes
     rate = bags.frames_per_second
     names = names_with_rows(bags)
@@ -27,22 +30,26 @@ def check_sequences(bags: OwnBags) -> Iterator[Finding]:
     yield Finding("fact", "features", f"{bags.store.width} in every frame")
     if bags.marks is not None:
         marked = int(bags.marked().sum())
+        # Of every class in their own label set.
         detail = f"{marked:,} of {len(bags):,} sequences have an event of every class"
         yield Finding("fact", "events", detail)
         yield from _late_events(bags)
+    # A mean is finite only if all values are.
     is_broken = ~np.isfinite(bags.store.means).all(axis=1)
     broken = [names[number] for number in np.flatnonzero(is_broken)]
     yield from list_names("fatal", "sequences with values that are not finite", broken, 20)
     numbers = [str(number) for number in range(bags.store.width)]
     yield from constant_features(bags, numbers, " (counted from 0)")
+    # Where every feature is constant in the whole table, `constant_features` has said so.
     if not bags.store.constant().all():
+        # `squares` are the sums of squared distances from the mean of each feature in a sequence.
         is_unchanged = (bags.store.squares == 0).all(axis=1)
         unchanged = [names[number] for number in np.flatnonzero(is_unchanged)]
         yield from list_names("warning", "sequences that never change", unchanged)
 
 
 def _late_events(bags: OwnBags) -> Iterator[Finding]:
-    """Yield findings for events that begin, or end, after the end of their recording."""
+    """Yield findings for events that begin or end after their recording has ended."""
     begin_late = []
     end_late = []
     lengths = bags.store.sizes / bags.frames_per_second
@@ -64,7 +71,8 @@ def _late_events(bags: OwnBags) -> Iterator[Finding]:
 def short_sequences(bags: OwnBags) -> Iterator[Finding]:
     """Yield findings for sequences with more classes than frames, or more than positions.
 
-    A network has one position for `STRIDE` frames, and a position shows at most one class.
+    The positions of such a sequence cannot show all classes of its label set: a network has one
+    position for `STRIDE` frames, and a position shows at most one class.
     """
     counts = bags.labels.sum(axis=1)
     sizes = bags.store.sizes

@@ -29,7 +29,7 @@ UNREAD_FILES = (
     ".feather",
     ".zip",
 )
-"""The endings of files in which people keep features, too, but which are not read."""
+"""The endings of other files in which people keep features, which milbench does not read."""
 LIST_MARK = ";"
 """What stands between the names of columns or classes that one parameter lists."""
 LEFT_OUT = "!"
@@ -39,7 +39,7 @@ _CHARACTERS = {"tab": "\t", r"\t": "\t", "space": " "}
 _DECIMALS = ("", ".", ",")
 _THOUSANDS = ("", ",", ".", "'", " ", "space")
 FORM = ("field_separator", "decimal", "thousands")
-"""The parameters that become a `TableFormat`."""
+"""The parameters that become a `TableFormat`: how the fields of a text file are written."""
 _AFTER_READING = {
     "table", "splits", "folds", "repeats", "test", "validation", "batch_bags", "batch_instances",
     "instances", "small_bags", "flip", "crop",
@@ -74,9 +74,10 @@ class TableOptions:
             table. Either CSV files with the columns train, val and test, where "*" in the path is
             the number of the fold. Or a JSON file, where "*" is the name of the table: it has a
             list of repetitions, each a list of folds, each a list of test bags or an object with a
-            list for each part.
-        folds: the number of folds that bags are put into, stratified by label set; 0: each seed
-            makes a random split instead.
+            list for each part. One repetition of two folds is `[[["a", "b"], ["c"]]]`, and a fold
+            with all parts is `{"train": ["c"], "validation": ["b"], "test": ["a"]}`.
+        folds: the number of folds into which bags are put at random, so that label sets are about
+            as frequent in each fold; 0: each seed makes a random split instead.
         repeats: how often the bags are put into folds.
         test: the share of the bags to test on in a random split; 0: all bags are trained on,
             whatever the table says of a split. This is for a network to be used: its error
@@ -117,11 +118,13 @@ class TableOptions:
             raise UsageError(f"{both[0]!r} is in task.classes and in task.nothing, expected one")
 
     def _check_form(self) -> None:
+        """Raise UsageError where the fields of a text file cannot be written as parameters say."""
         # The values of a task's parameters have been checked by their types, but the options of
         # `milbench data` have not.
         separator = self.form.separator
-        is_mark = len(separator) == 1 and not separator.isalnum() and separator not in '"\r\n'
-        if separator and not is_mark:
+        # A quotation mark encloses fields, and the ends of lines separate rows.
+        is_usable = len(separator) == 1 and not separator.isalnum() and separator not in '"\r\n'
+        if separator and not is_usable:
             expected = "expected one character such as ';', or tab or space"
             raise UsageError(f"task.field_separator={separator!r}: {expected}")
         if self.decimal not in _DECIMALS:
@@ -134,6 +137,7 @@ class TableOptions:
             raise UsageError(f"{mark!r} is task.decimal and task.thousands, expected two marks")
 
     def _check_split(self) -> None:
+        """Raise UsageError where the parameters of splits contradict each other."""
         folds = self.folds
         validation = self.validation
         if folds == 1:
@@ -274,7 +278,7 @@ class FeatureOptions(TableOptions):
 
     @property
     def texts(self) -> set[str]:
-        """The columns that hold text."""
+        """The columns that hold text, even if it looks like numbers."""
         names = {self.bag, self.labels, self.group, self.split}
         if self.features.startswith("@"):
             names.add(self.features.removeprefix("@"))
@@ -331,17 +335,18 @@ class ImageOptions(TableOptions):
 
     @property
     def texts(self) -> set[str]:
-        """The columns that hold text."""
+        """The columns that hold text, even if it looks like numbers."""
+        # The column "boxes" has the boxes of an image in JSON, where a row is an image.
         return {self.image, self.labels, self.group, self.split, "boxes"}
 
     @property
     def rows_are_marks(self) -> bool:
-        """Whether a row is a box."""
+        """Whether a row is a box. A mark is a box, or in sequences an event."""
         return self.rows == "boxes"
 
     @property
     def mark_columns(self) -> str:
-        """The columns of the numbers of a box."""
+        """The four columns of a box, with ";" between them; "": those with known names."""
         return self.sides
 
 
@@ -384,22 +389,23 @@ class SequenceOptions(TableOptions):
 
     @property
     def texts(self) -> set[str]:
-        """The columns that hold text."""
+        """The columns that hold text, even if it looks like numbers."""
+        # The column "events" has the events of a file in JSON, where a row is a file.
         return {self.file, self.labels, self.group, self.split, "events"}
 
     @property
     def rows_are_marks(self) -> bool:
-        """Whether a row is an event."""
+        """Whether a row is an event. A mark is an event, or in images a box."""
         return self.rows == "events"
 
     @property
     def mark_columns(self) -> str:
-        """The columns of the numbers of an event."""
+        """The columns of start and end, with ";" between them; "": those with known names."""
         return self.times
 
 
 def _refuse_pattern(parameter: str, name: str) -> None:
-    """Raise UsageError where a parameter names files in place of a column that has their paths."""
+    """Raise UsageError where a parameter is a pattern of files in place of a column's name."""
     if "*" in name:
         remedy = "`milbench data table FOLDER` writes a table of the files in a folder"
         raise UsageError(

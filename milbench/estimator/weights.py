@@ -40,10 +40,10 @@ def weigh_bags(
 ) -> Floats | None:
     """Return the weight (B,) of each bag: the weight by its classes, times its sample weight.
 
-    It is None where all bags count the same.
+    The result is None where all bags count the same.
 
     Args:
-        sample_weight: (B,), the weights that the user gives; None: none.
+        sample_weight: (B,), the weights that the user gives; None: every bag weighs 1.
         class_weight: the parameter of `BagClassifier`, which describes it.
         labels: (B, C) bool, the label sets.
         form: the form in which the labels are given.
@@ -54,8 +54,16 @@ def weigh_bags(
     by_classes = _class_weights_of_bags(class_weight, sample_weight, labels, form)
     if by_classes is None:
         return sample_weight
-    weights = by_classes if sample_weight is None else by_classes * sample_weight
-    total = weights.sum()
+    weights = by_classes
+    # An infinite weight or total is the error below, and needs no warning of NumPy.
+    with np.errstate(over="ignore"):
+        if sample_weight is not None:
+            # A bag without weight stays at 0, even if its weight by classes is infinite.
+            counts = sample_weight > 0
+            weights = np.multiply(
+                by_classes, sample_weight, where=counts, out=np.zeros(len(sample_weight))
+            )
+        total = weights.sum()
     if not np.isfinite(total):
         raise UsageError("class_weight: the product over the classes of a bag is too large")
     if total == 0:
@@ -71,8 +79,8 @@ def _class_weights_of_bags(
     if class_weight is None:
         return None
     if isinstance(class_weight, str) and class_weight == "balanced":
-        counts = np.ones(len(labels)) if sample_weight is None else sample_weight
-        return _balanced(labels, counts)
+        bag_counts = np.ones(len(labels)) if sample_weight is None else sample_weight
+        return _balanced(labels, bag_counts)
     if isinstance(class_weight, Mapping):
         return _by_class(class_weight, labels, form)
     raise UsageError(
@@ -81,27 +89,26 @@ def _class_weights_of_bags(
     )
 
 
-def _balanced(labels: Bools, counts: Floats) -> Floats:
+def _balanced(labels: Bools, bag_counts: Floats) -> Floats:
     """Return (B,), the product over all classes of a weight that balances the class.
 
-    The weight gives the bags with the class the same total as the bags without it. It is N / (2 n),
-    where N is the total count of all bags, and n the total count of the bags on the same side: with
-    the class, or without it. Where one side is empty, the weight is 1.
+    For a class, the bags have two sides: those with the class, and those without it. The weight
+    gives both sides the same total. For the bags of a side it is N / (2 n), where N is the total
+    count of all bags, and n that of the bags of the side. Where one side is empty, the weight is 1.
 
     Args:
         labels: (B, C) bool, the label sets.
-        counts: (B,), how much each bag counts in the totals.
+        bag_counts: (B,), as how many bags each bag counts in the totals.
     """
     weights = np.ones(len(labels))
     for has_class in labels.T:
         sides = (has_class, ~has_class)
-        totals = [counts[side].sum() for side in sides]
-        # If all bags or none have the class, one side is empty, and the other has n = N. Dividing
-        # by the number of sides, 1, gives the weight N / (1 n) = 1.
-        number_of_sides = len([total for total in totals if total > 0])
+        totals = [bag_counts[side].sum() for side in sides]
+        if min(totals) == 0:
+            # One side is empty.
+            continue
         for side, total in zip(sides, totals, strict=True):
-            if total > 0:
-                weights[side] *= counts.sum() / (number_of_sides * total)
+            weights[side] *= bag_counts.sum() / (2 * total)
     return weights
 
 

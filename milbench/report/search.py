@@ -1,4 +1,8 @@
-"""The search for settings: what was tried and chosen, and what makes a choice doubtful."""
+"""The search for settings: what was tried and chosen, and what makes a choice doubtful.
+
+A search chooses by an error: the metrics that `milbench.experiment.spec.Search` allows are better
+the smaller they are.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ from milbench.report.study import Study
 from milbench.report.table import Table
 
 FEWEST_VALUES = 3
-"""With fewer values of a setting, all of them are the least or the largest one."""
+"""A setting with fewer values has no value between its least and its largest one."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class SearchedArm:
     task: str
     variant: str
     metric: Metric
-    """The metric that chose."""
+    """The metric by which a draw was chosen."""
     settings: pd.DataFrame
     """A row for each draw, a column for each setting, such as recipe.lr."""
     means: pd.Series[float]
@@ -42,13 +46,20 @@ class SearchedArm:
     seeds: pd.Series[int]
     """How many seeds each draw has: finalists have more than others."""
     point_count: int | None
-    """How many points of the ranges were tried; None: not known."""
+    """How many points were tried; None: not known.
+
+    A point has one value for each setting that is searched in a range. Each point is tried with
+    every combination of the values of settings that are searched in lists.
+    """
     chosen: int
     """The number of the draw that was chosen."""
     deviation: float
     """The standard deviation of the metric between seeds; nan: not known."""
     fresh: pd.Series[float]
-    """The metric in the comparison, with the chosen settings and fresh seeds, by seed."""
+    """Seed of the comparison -> the metric with the chosen settings.
+
+    The seeds are fresh: the search has not used them.
+    """
 
     @property
     def best(self) -> float:
@@ -57,7 +68,7 @@ class SearchedArm:
 
     @property
     def finalists(self) -> int:
-        """How many draws have more seeds than others; 0 if all draws have as many."""
+        """How many draws have more seeds than the others; 0 if all have the same number."""
         with_most = int((self.seeds == self.seeds.max()).sum())
         return 0 if with_most == len(self.seeds) else with_most
 
@@ -84,7 +95,11 @@ class SearchedArm:
 
     @property
     def is_worse_afresh(self) -> bool:
-        """Whether fresh seeds do much worse: by more than half the search's error plus a point."""
+        """Whether the mean error with fresh seeds is much larger than it was in the search.
+
+        It is larger by more than half of the error in the search plus one percentage point. Without
+        this point, an error of 0.3 % would be much worse than one of 0.1 %.
+        """
         return bool(self.fresh.mean() > 1.5 * self.best + 0.01)
 
     def at_edge(self, setting: str) -> bool:
@@ -105,11 +120,11 @@ def searches(study: Study) -> list[SearchedArm]:
     values = _values(study, search)
     cells_by_arm = draws_of_arms(search)
     found = []
-    # Task -> loss -> its values in the comparison. All arms of a task share an entry.
+    # Task -> variant -> its values in the comparison. All arms of a task share an entry.
     fresh_by_task: dict[str, dict[str, pd.Series[float]]] = {}
     for key, chosen in search.chosen.items():
-        first_draw = next(iter(cells_by_arm[key].values()))
-        arm = first_draw.arm
+        # The key is a text, and all draws of the arm have the arm itself.
+        arm = next(iter(cells_by_arm[key].values())).arm
         if arm.task not in fresh_by_task:
             fresh_by_task[arm.task] = _fresh_values(study, search.metric, arm.task)
         fresh_by_variant = fresh_by_task[arm.task]
@@ -120,7 +135,7 @@ def searches(study: Study) -> list[SearchedArm]:
 
 
 def _values(study: Study, search: SearchRecord) -> Mapping[str, float]:
-    """Return cell of a draw -> its value of the search's metric at the last epoch."""
+    """Return cell -> the search's metric after the last epoch, for all cells of draws."""
     frame = study.results.frame
     drawn = frame[frame["draw"].notna() & (frame["metric"] == search.metric)]
     last = drawn.sort_values("epoch").groupby("cell", observed=True)["value"].last()
@@ -141,7 +156,7 @@ def _searched_arm(
         search: the record of the search in the plan.
         cells: cell -> draw, for the cells of the arm.
         chosen: the number of the draw that was chosen.
-        values: cell -> the metric that chose, for all cells of the search.
+        values: cell -> the metric by which a draw was chosen, for all cells of the search.
         variant: the name of the arm in the comparison.
         fresh: seed -> the same metric in the comparison.
     """
@@ -150,9 +165,10 @@ def _searched_arm(
     frame = pd.DataFrame(rows, columns=["draw", "value"])
     by_draw = frame.groupby("draw")["value"]
     seeds = by_draw.size()
-    # A draw has no mean if one of its seeds failed: it counted as the worst draw.
+    # A draw has no mean if one of its seeds failed. The search counted it as the worst draw.
     means = by_draw.mean().where(by_draw.count() == seeds)
-    # A draw with one seed has the variance NaN, which the mean leaves out.
+    # The mean over draws leaves out the draws with one seed, whose variance is NaN. If all draws
+    # have one seed, the fresh seeds say how much seeds differ.
     deviation = math.sqrt(by_draw.var().mean())
     if math.isnan(deviation):
         deviation = float(fresh.std())
@@ -177,7 +193,7 @@ def _metric_name(search: SearchRecord) -> str:
 
 
 def _count_points(draws: Iterable[Draw]) -> int | None:
-    """Return how many points of the ranges draws have; None if the plan does not say."""
+    """Return how many points the draws have (`SearchedArm.point_count`); None: not known."""
     points = {draw.point for draw in draws}
     return None if None in points else len(points)
 
@@ -193,11 +209,12 @@ def _variant_of(arm: Arm, compared: Container[str]) -> str:
 
 
 def _fresh_values(study: Study, metric: str, task: str) -> dict[str, pd.Series[float]]:
-    """Return loss -> seed -> the metric of the search in the comparison."""
+    """Return variant -> seed -> the metric of the search, as measured in the comparison."""
     rows = study.selected(task) if task in study.tasks else study.history(task)
-    # If the comparison has no validation bags, values of test bags are taken.
+    # The search measures validation bags. If the comparison has none, test bags are taken instead.
     metrics = [metric, f"test/{metric.partition('/')[2]}"]
-    # For a seed with both values that of validation bags is kept, which comes last in this order.
+    # A seed may have both values. Sorted by name, "validation/..." comes after "test/...", and the
+    # last value of each seed is kept.
     rows = rows[rows["metric"].isin(metrics)].sort_values("metric")
     one_a_seed = rows.drop_duplicates(["variant", "seed"], keep="last")
     by_variant = one_a_seed.groupby("variant", observed=True)
@@ -205,10 +222,10 @@ def _fresh_values(study: Study, metric: str, task: str) -> dict[str, pd.Series[f
 
 
 def search_lines(arms: list[SearchedArm]) -> list[str]:
-    """Return what makes choices doubtful.
+    """Return a line for everything that makes choices doubtful.
 
-    That is a choice at the edge of a range, draws that noise does not tell apart, and fresh seeds
-    that do much worse.
+    A choice is doubtful if it is at the edge of what was tried, if noise does not tell the draws
+    apart, or if fresh seeds do much worse.
     """
     lines = _edge_lines(arms)
     lucky = [_name(arm) for arm in arms if arm.is_luck]
@@ -273,14 +290,19 @@ def _row(arm: SearchedArm) -> dict[str, str]:
 
 
 def _budget(arms: list[SearchedArm]) -> str:
-    """Say how many draws each loss had, from where their settings are, and how many seeds."""
+    """Say how many draws each loss had, where their settings come from, and their seeds."""
     draws = _span(len(arm.means) for arm in arms)
     noun = "draw" if draws == "1" else "draws"
     return f"{draws} {noun} for each loss on each task{_origin(arms)}. {_seeds(arms)}"
 
 
 def _origin(arms: list[SearchedArm]) -> str:
-    """Say how many points and combinations the draws have; "" if that is not known."""
+    """Say whether settings come from ranges, from lists or from both; "" if that is not known.
+
+    The number of draws of an arm is that of its points times that of the combinations of its lists
+    (see `SearchedArm.point_count`). Without ranges there is one point, without lists one
+    combination.
+    """
     points_of_arms = []
     combinations_of_arms = []
     for arm in arms:

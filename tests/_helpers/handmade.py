@@ -28,7 +28,7 @@ a seven where it is grey (0.5), and a three where it is white (1):
     1       50      40     0
 """
 COLOURS = {1: 0, 2: 1, 9: 2}
-"""Digit of a house number -> its colour channel: red is a one, green a two and blue a nine."""
+"""Digit of a house number -> the channel of its colour: a one is red, a two green, a nine blue."""
 NETWORKS = {
     "extended-digits": "conv",
     "extended-mnist": "paper",
@@ -46,10 +46,10 @@ def cell(task: str, seed: int = 0, **params: int | str) -> Cell:
 
 
 def network_of(name: str) -> Network:
-    """Return a network of a task that reads the middle pixel of what a position sees, and no other.
+    """Return the network of a task. Each position reads one pixel, the middle of what it sees.
 
     The layers before the last one copy this pixel: their parameters are zero, except for one weight
-    of each channel. The last layer gives the logits of LOGITS or COLOURS.
+    of each channel of the image. The last layer gives the logits of LOGITS or COLOURS.
     """
     task: Task = tasks().create(name, {})
     network = make_network(task, task.format_from({}), NETWORKS[name], {}, 0)
@@ -79,6 +79,7 @@ def _recognise_greys(head: torch.nn.Conv2d) -> None:
     """Give the digits of LOGITS their logits, the background 0, and every other digit -100."""
     assert head.bias is not None
     middle = head.kernel_size[0] // 2
+    # The background is the last channel.
     head.bias[:-1] = -100
     for digit, (slope, offset) in LOGITS.items():
         head.bias[digit] = offset
@@ -86,7 +87,7 @@ def _recognise_greys(head: torch.nn.Conv2d) -> None:
 
 
 def _recognise_colours(head: torch.nn.Conv2d) -> None:
-    """Give the digits of COLOURS a logit of 20 where their colour is 1, and -10 where it is 0.
+    """Give the digits of COLOURS a logit of 20 where their channel is 1, and -10 where it is 0.
 
     The background has the logit 0, and every other digit -100.
     """
@@ -94,6 +95,7 @@ def _recognise_colours(head: torch.nn.Conv2d) -> None:
     middle = head.kernel_size[0] // 2
     head.bias[:-1] = -100
     for digit, channel in COLOURS.items():
+        # -10 where the channel is 0, and 30 - 10 = 20 where it is 1.
         head.bias[digit] = -10
         head.weight[digit, channel, middle, middle] = 30
 
@@ -111,15 +113,18 @@ def publish(
 ) -> str:
     """Put a cell into a store as a launch leaves it, and return its id.
 
+    A cell that is in the store already is replaced.
+
     Args:
         root: the store.
         one: the cell.
         network: the trained network; None for a cell that failed.
         decoder: the content of decoder.json: how a network's outputs are read as strings.
-        metrics: the values after each epoch.
-        memory: the content of task.json: what predictions need to know of the task's data.
+        metrics: the values of metrics, the same after each epoch; None: only a training loss.
+        memory: the content of task.json: what predictions need to know of the task's data; None:
+            the classes are the ten digits.
         threshold: the threshold that was chosen on validation bags.
-        gallery: the gallery of the cell.
+        gallery: the gallery of the cell: a few test bags with what the loss detects in them.
     """
     folder = root.make().cell(one.id)
     folder.remove()

@@ -15,16 +15,20 @@ from milbench.networks.known_networks import make_network, network_name
 def loaded(
     name: str, data_dir: Path | None = None, seed: int = 0, limit: int | None = None, **params: Any
 ) -> Any:
-    """Return the problem of a task on the CPU; `limit` bounds the number of bags in each split."""
+    """Return the problem of a task on the CPU. Its data are checked first.
+
+    `limit` is the largest number of bags in each split, or None.
+    """
     task = load_task(name, **params)
     task.check_data(data_dir)
     return task.load(data_dir, seed, limit=limit)
 
 
 def mask_of(bags: Bags, *, of_sequences: bool = False) -> Tensor:
-    """Return which instances are no padding, (B, K); in a batch without a mask none is.
+    """Return (B, K), True for instances and False for padding.
 
-    With `of_sequences`, instances are the frames of sequences, (B, T).
+    A batch without a mask has no padding, so that the result is True everywhere. With
+    `of_sequences` the instances are the frames of sequences: the result is (B, T).
     """
     if bags.mask is not None:
         return bags.mask
@@ -40,13 +44,15 @@ def new_network(
     """Return a new network of a task.
 
     Args:
-        of: a problem of the task; or the task, if it knows its format without data.
+        of: a problem of the task; or the task itself, if its class says what bags are like
+            (`Task.format`), so that no data are needed.
         name: the name of the network, by default the task's first one for this head.
         seed: the seed of the initial weights.
-        head: the head of the losses that the network is for.
+        head: what a logit means to the losses that the network is for, see `Loss.head`.
         params: the parameters of the network.
     """
     assert of.format is not None
-    # To make a network, the class of the task is enough.
+    # A problem knows only the name of its task. This gives the class of the task, which is enough
+    # for `make_network`.
     task: Any = of if isinstance(of, Task) else tasks().get(of.task_name)
     return make_network(task, of.format, network_name(task, name, head), params, seed, head)

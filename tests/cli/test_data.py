@@ -272,6 +272,28 @@ def test_names_of_folders_become_labels(milbench: Milbench) -> None:
 
 
 @pytest.mark.usefixtures("pictures")
+def test_a_picture_beside_the_parts_of_a_split_is_left_out(milbench: Milbench) -> None:
+    Path("split").mkdir()
+    Path("pics").rename("split/train")
+    Path("split/train/cat/1.png").rename("split/preview.png")
+    said = milbench("data", "table", "split").done()
+    assert "its folders: cat (2), dog (3); 1 files in no folder of a class are left out" in said
+    table = pd.read_csv("split.csv")
+    assert {*table["split"]} == {"train"}
+
+
+@pytest.mark.usefixtures("here")
+def test_files_that_differ_in_their_endings_are_two_bags(milbench: Milbench) -> None:
+    features = np.eye(2, dtype=np.float32)
+    for label in ("a", "b"):
+        Path("slides", label).mkdir(parents=True)
+        np.save(f"slides/{label}/x.npy", features)
+        np.savez(f"slides/{label}/x.npz", features=features)
+    milbench("data", "table", "slides").done()
+    assert pd.read_csv("slides.csv")["bag"].nunique() == 4
+
+
+@pytest.mark.usefixtures("pictures")
 def test_the_table_of_a_folder_overwrites_nothing(milbench: Milbench) -> None:
     Path("pics.csv").write_text("mine")
     assert "pics.csv is there already" in milbench("data", "table", "pics").complaint()

@@ -1,4 +1,8 @@
-"""Training targets from boxes and instances, and messages about mixed kinds of supervision."""
+"""Training targets from boxes and instances, and messages about mixed kinds of supervision.
+
+A target is what a loss with more supervision than label sets gets of each bag: counts of classes,
+their order, or a class for each position.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,11 +36,15 @@ Box = list[float]
 
 WHOLE_IMAGE = [0.0, 0.0, 8.0, 8.0]
 NO_BOX = [0.0, 0.0, 0.0, 0.0]
-NOTHING = ["....", "....", "....", "...."]
+ONLY_BACKGROUND = ["....", "....", "....", "...."]
 
 
 def make_bags(classes: list[list[int]], boxes: list[list[Box]] | None = None) -> Bags:
-    """Return images with these classes in them; -1 pads the list of a bag with fewer instances."""
+    """Return black images whose label sets and truth say that they show these classes.
+
+    Each bag has a list of the classes of its instances, and as many `boxes`; -1 pads the list of a
+    bag with fewer instances.
+    """
     classes_of_bags = torch.tensor(classes)
     truth = Truth(classes_of_bags)
     if boxes is not None:
@@ -53,7 +61,10 @@ def target(loss: Loss, bags: Bags) -> Tensor:
 
 
 def position_map(classes: list[int], boxes: list[Box]) -> list[str]:
-    """Return a text for each row of positions: the class at each position, a dot for background."""
+    """Return the target of the loss `position` for one image, as a text for each row of positions.
+
+    A text has the class at each position, and a dot for background.
+    """
     bag = make_bags([classes], [boxes])
     result = target(Position(), bag)
     assert result.dtype == torch.int64
@@ -77,7 +88,8 @@ def test_a_position_shows_a_box_whose_middle_is_near() -> None:
 
 
 def test_a_small_box_is_shown_by_its_nearest_positions() -> None:
-    # The middle is at (6, 1). A quarter of 4 pixels reaches exactly to 5 and 7.
+    # The middle is at x = 6 and y = 1. A quarter of 4 pixels, the width, reaches exactly to the
+    # centres at x = 5 and 7. A quarter of 2 pixels, the height, reaches only the centre at y = 1.
     assert position_map([2], [[4.0, 0.0, 8.0, 2.0]]) == [
         "..22",
         "....",
@@ -130,7 +142,7 @@ def test_a_tiny_box_is_shown_by_the_nearest_position(box: Box, first_row: str) -
     ],
 )
 def test_a_box_that_augmentation_has_cut_away_is_shown_nowhere(box: Box) -> None:
-    assert position_map([1], [box]) == NOTHING
+    assert position_map([1], [box]) == ONLY_BACKGROUND
 
 
 @pytest.mark.parametrize(
@@ -145,11 +157,12 @@ def test_entries_that_pad_a_bag_show_nothing(classes: list[int], boxes: list[Box
 
 
 def test_a_bag_of_padding_alone_is_background() -> None:
-    assert position_map([-1], [WHOLE_IMAGE]) == NOTHING
+    assert position_map([-1], [WHOLE_IMAGE]) == ONLY_BACKGROUND
 
 
 def test_known_classes_of_positions_are_the_target() -> None:
-    classes = torch.tensor([[0, 3, 2], [3, 3, 3]])
+    # Two bags of three instances. The network has a position for each instance.
+    classes = torch.tensor([[0, BACKGROUND, 2], [BACKGROUND, BACKGROUND, BACKGROUND]])
     network = InstanceMLP(2, NUM_CLASSES, seed=0)
     bags = Bags(
         torch.zeros(2, 3, 2),
@@ -171,6 +184,7 @@ def test_a_loss_for_label_sets_gets_no_target() -> None:
 
 
 def test_the_target_of_counts_is_counted_from_the_instances() -> None:
+    # The first bag has one instance of class 0, none of class 1 and two of class 2.
     assert target(Count(), make_bags(INSTANCES)).tolist() == [[1, 0, 2], [0, 1, 0], [0, 0, 0]]
 
 
@@ -189,8 +203,16 @@ def test_positions_need_boxes() -> None:
         target(Position(), make_bags([[0]]))
 
 
-@pytest.mark.parametrize("supervision", ["set", "counts"])
-def test_no_loss_is_given_the_truth_unless_it_says_so(supervision: str) -> None:
+@pytest.mark.parametrize(
+    "supervision",
+    [
+        # "set" is a kind of supervision, but not of a loss that has a target, as `Count` has: such
+        # a loss would be given more of the truth than it says.
+        "set",
+        pytest.param("counts", id="misspelt"),
+    ],
+)
+def test_a_loss_with_a_target_says_that_it_needs_more_than_label_sets(supervision: str) -> None:
     loss = type("Given", (Count,), {"name": "given", "supervision": supervision})
     with pytest.raises(
         UsageError, match=f"unknown supervision of given '{supervision}'.*count, order, position"
@@ -199,6 +221,10 @@ def test_no_loss_is_given_the_truth_unless_it_says_so(supervision: str) -> None:
 
 
 MIXED = ("run", "--loss", "exact,position", "--task", TINY, "--dry-run")
+"""A command that compares a loss for label sets with a loss that knows the class of each position.
+
+Such a comparison is not fair, so that a user has to allow it.
+"""
 
 
 def test_mixed_supervision_is_refused_with_the_way_to_allow_it(milbench: Milbench) -> None:
@@ -235,5 +261,7 @@ def test_one_kind_of_supervision_needs_no_permission(milbench: Milbench) -> None
 
 
 def test_a_loss_of_one_class_needs_a_network_for_it(milbench: Milbench) -> None:
+    # The classes of a whole bag compete in `cross-entropy`: the task needs a network without
+    # background and positions, which is called a classifier.
     complaint = milbench("run", "--loss", "cross-entropy", "--task", TINY).complaint()
     assert "tiny has no network for losses with the head class" in complaint

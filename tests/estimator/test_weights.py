@@ -138,6 +138,15 @@ def test_weights_of_bags_and_classes_are_multiplied() -> None:
     np.testing.assert_allclose(class_weights({0: 3.0}, LABELS, given), given * of_classes)
 
 
+def test_a_bag_without_weight_may_have_classes_of_any_weight() -> None:
+    labels = np.array([[1, 1], [1, 0], [0, 0]])
+    # The weight of the first bag by its classes would be infinite, but the bag does not count.
+    weights = class_weights({0: 1.0, 1: 1e308}, labels, np.array([0.0, 2.0, 1.0]))
+    np.testing.assert_array_equal(weights, [0.0, 2.0, 1.0])
+    weights = class_weights({0: 1e30, 1: 1e300}, labels, np.array([0.0, 2.0, 1.0]))
+    np.testing.assert_array_equal(weights, [0.0, 2e30, 1.0])
+
+
 def test_a_heavier_class_is_found_more_often() -> None:
     rng = np.random.default_rng(0)
     y = (rng.random(300) < 0.2).astype(int)

@@ -572,6 +572,11 @@ def test_weights_that_are_cut_off_are_refused(
     assert "is damaged: weights.safetensors" in complaint
 
 
+def test_a_picture_is_read_by_one_cell(predict: Milbench, cells: Cells) -> None:
+    complaint = predict("two.png", of=f"{cells.digits}, {cells.strict}").complaint()
+    assert "extended-digits has pictures, expected one cell" in complaint
+
+
 def test_weights_of_another_network_are_refused(predict: Milbench, cells: Cells) -> None:
     assert "do not fit its network" in predict("two.png", of=cells.sets).complaint()
 

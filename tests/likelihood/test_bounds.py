@@ -1,4 +1,7 @@
-"""Bounds of the likelihood against its value in 80 digits."""
+"""Lower and upper bounds of the log-likelihood, against its value computed with 80 digits.
+
+`exact_labels` is the number of classes that are summed exactly; the others are only bounded.
+"""
 
 import pytest
 import torch
@@ -40,21 +43,26 @@ def test_bounds_hold_and_are_finite_in_every_regime(regime: str, dtype: torch.dt
     assert bounds.upper.isfinite().all()
 
 
-def test_bounds_are_tight_for_certain_classes() -> None:
-    certain = regime_log_probs("uniform", 30, 500)[None]
-    lower, upper = bag_log_prob_bounds(certain, first_classes(25, 30))
+def test_bounds_are_tight_for_classes_that_all_but_certainly_occur() -> None:
+    # Each of 500 positions shows one of 30 classes or the background, all with the same
+    # probability. So a class is absent with the probability (30 / 31) ** 500, below 1e-7.
+    log_probs = regime_log_probs("uniform", 30, 500)[None]
+    lower, upper = bag_log_prob_bounds(log_probs, first_classes(25, 30))
     assert (upper - lower).item() < 1e-6
 
 
 def test_bounds_are_tight_where_all_classes_are_summed() -> None:
-    rare = regime_log_probs("background+8", 30, 50)[None]
-    lower, upper = bag_log_prob_bounds(rare, first_classes(5, 30), exact_labels=5)
+    # Background is much more probable than the classes, which are therefore rare. But all five
+    # classes of the label set are summed exactly.
+    log_probs = regime_log_probs("background+8", 30, 50)[None]
+    lower, upper = bag_log_prob_bounds(log_probs, first_classes(5, 30), exact_labels=5)
     assert (upper - lower).item() < 1e-10
 
 
 @pytest.mark.parametrize("side", ["lower", "upper"])
 def test_bounds_are_differentiable(side: str) -> None:
-    logits = torch.randn(2, 6, 8, dtype=torch.float64, requires_grad=True)
+    logits = torch.randn(2, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    logits.requires_grad_()
     labels = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]).bool()
 
     def bound(logits: torch.Tensor) -> torch.Tensor:
@@ -66,12 +74,18 @@ def test_bounds_are_differentiable(side: str) -> None:
 
 
 def test_bags_side_by_side_have_their_own_bounds() -> None:
-    """Inside torch.func all bags are computed with as many slots as the largest may need."""
+    """A batch gives each bag the bounds that it has alone.
+
+    Inside torch.func the size of a label set cannot be read. So the arrays for each bag are as
+    large as a label set of `max_labels` needs, and the rest of them is padding.
+    """
     labels = torch.tensor(
         [[0, 0, 0, 0, 0], [0, 1, 0, 0, 1], [1, 1, 1, 1, 1], [1, 0, 1, 1, 0]], dtype=torch.bool
     )
     logits = torch.randn(4, 6, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    mask = torch.arange(7) < torch.tensor([[7], [4], [7], [2]])
+    # The last bag has three labels and two instances: its bounds are -inf.
+    instances = torch.tensor([[7], [4], [7], [2]])
+    mask = torch.arange(7) < instances
 
     def bounds(logits: torch.Tensor, bags: slice = slice(None)) -> torch.Tensor:
         """Return lower and upper bounds (2, B) of these bags."""
@@ -82,7 +96,7 @@ def test_bags_side_by_side_have_their_own_bounds() -> None:
         return torch.stack(both)
 
     def total(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the sum of the finite bounds, to be differentiated, and the bounds."""
+        """Return the sum of the finite bounds, to be differentiated, and all bounds (2, B)."""
         found = bounds(logits)
         return found.masked_fill(found.isinf(), 0.0).sum(), found
 

@@ -165,6 +165,16 @@ def test_tracing_leaves_the_network_in_training() -> None:
     assert network.training
 
 
+def test_tracing_leaves_a_module_in_evaluation_mode() -> None:
+    frozen = nn.BatchNorm2d(1)
+    network = Own(nn.Sequential(conv(3, stride=2), frozen), unchanged)
+    # Whoever trains with the statistics of other data freezes this module so.
+    frozen.eval()
+    assert network.geometry is not None
+    assert not frozen.training
+    assert network.training
+
+
 def test_standardised_images_leave_the_geometry_known() -> None:
     """Images then go through a module that the task adds before the network."""
     network = input_standardised(Own(conv(5, stride=2), unchanged), StandardiseImages())

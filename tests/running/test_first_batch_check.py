@@ -62,7 +62,7 @@ def check_many(tmp_path: Path, values: Mapping[str, object]) -> list[str]:
         ("detached", "a gradient"),
         ("other", "do not depend on the logits"),
         ("infinite", "finite values"),
-        ("nan gradient", "finite gradient"),
+        ("infinite gradient", "finite gradient"),
         ("scores with background", "must return (8, 3) from scores"),
         ("nan scores", "values that can be compared"),
         ("nan evidence", "values that can be compared"),

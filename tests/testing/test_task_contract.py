@@ -1,4 +1,8 @@
-"""The contract tests for tasks find faults that are put into the template of a task."""
+"""The contract tests for tasks find faults that are put into the template of a task.
+
+A fault replaces some lines of the template. Its task has 600 bags of two to six points in three
+classes: 400 bags to train on, 100 to validate on and 100 to test on.
+"""
 
 import inspect
 from pathlib import Path
@@ -14,13 +18,16 @@ from milbench.testing.task_contract import bag_digests, untrained_scores
 from tests._helpers.command_line import REPOSITORY
 
 TEMPLATE = REPOSITORY / "milbench" / "templates" / "my_task.py"
+# Parts of the template, and what faults replace them by.
 LABELS = "label_matrix(things, 3), mask"
 LABELS_AS_FLOATS = "label_matrix(things, 3).float(), mask"
 LABELS_OF_THE_NEXT_CLASS = "label_matrix(things, 3).roll(1, 1), mask"
 NETWORK = '{"mlp": InstanceMLP}'
 NAME = '    name = "my-task"\n'
 SPLIT = '        order = torch.randperm(len(bags), generator=generator(self.name, "split", seed))\n'
-ONE_NUMBER = "origin=__import__('milbench').Origin(torch.zeros(600, dtype=torch.long))"
+MASK_AND_TRUTH = "mask, truth)"
+SAME_ORIGIN = "origin=__import__('milbench').Origin(torch.zeros(600, dtype=torch.long))"
+"""An argument of `Bags` that gives all 600 bags of the template the number 0."""
 CENTRED = """class Centred(InstanceMLP):
     def forward(self, instances):
         return super().forward(instances - instances.mean(dim=1, keepdim=True))
@@ -28,6 +35,12 @@ CENTRED = """class Centred(InstanceMLP):
 InstanceMLP = Centred
 
 class MyTask"""
+"""A network that subtracts the mean of the instances, in which it counts the padding too."""
+RECIPE = "    def recipe(self)"
+FORMAT_WITH_OTHER_CLASSES = """    def format_from(self, memory):
+        return BagFormat(inputs=2, class_names=('a', 'b', 'c'))
+
+"""
 
 
 def network(arguments: str) -> str:
@@ -95,6 +108,7 @@ FAULTS = [
     ),
     fault(
         "batches_fit_together",
+        # An epoch has one step more: 400 bags are 12 batches of 32, and a smaller one.
         problem_with("    @property\n    def steps_per_epoch(self):\n        return 400 // 32"),
         name="number of steps",
     ),
@@ -124,7 +138,7 @@ FAULTS = [
     ),
     fault(
         "origins_tell_evaluated_bags_apart",
-        {"mask, truth)": f"mask, truth, {ONE_NUMBER})"},
+        {MASK_AND_TRUTH: MASK_AND_TRUTH.replace(")", f", {SAME_ORIGIN})")},
         name="one origin for all",
     ),
     fault("it_says_what_it_is", {NETWORK: "{}"}, name="no network"),
@@ -151,11 +165,7 @@ FAULTS = [
     ),
     fault(
         "a_trained_network_can_be_used_where_the_data_are_not",
-        {
-            "    def recipe(self)": "    def format_from(self, memory):\n"
-            "        return BagFormat(inputs=2, class_names=('a', 'b', 'c'))\n\n"
-            "    def recipe(self)"
-        },
+        {RECIPE: FORMAT_WITH_OTHER_CLASSES + RECIPE},
         name="other class names elsewhere",
     ),
     fault(
@@ -165,6 +175,7 @@ FAULTS = [
     ),
     fault(
         "the_task_says_where_seeds_split_the_same_bags",
+        # The template returns the ratio of test bags to training bags, which all seeds share.
         {"return 100 / 400": "return 0.0"},
         name="no overlap",
     ),
@@ -207,6 +218,10 @@ FAULTS = [
 
 @pytest.mark.parametrize(("test", "changes"), FAULTS)
 def test_a_fault_of_a_task_is_noticed(test: str, changes: dict[str, str], tmp_path: Path) -> None:
+    """The contract test fails because of the fault.
+
+    The same tests pass on the template without faults, as `tests/cli/test_new.py` shows.
+    """
     text = TEMPLATE.read_text("utf-8")
     for old, new in changes.items():
         assert old in text
@@ -223,7 +238,7 @@ def test_a_fault_of_a_task_is_noticed(test: str, changes: dict[str, str], tmp_pa
 
 @pytest.mark.parametrize("padding", [0.0, 7.0])
 def test_the_digest_of_a_set_does_not_depend_on_padding(padding: float) -> None:
-    """Bags are padded to the largest of their batch, so training and evaluation may differ."""
+    """A bag is padded to the largest of its batch, which is another one in training."""
     small = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     # A bag of two instances beside a bag of five.
     instances = torch.full((2, 5, 2), padding)
@@ -237,6 +252,7 @@ def test_the_digest_of_a_set_does_not_depend_on_padding(padding: float) -> None:
 
 
 def test_the_digest_of_a_sequence_does_not_depend_on_padding() -> None:
+    # Sequences are padded with NaN and have no mask in `Bags`: a network recognises the padding.
     sequence = torch.tensor([[1.0, 2.0, 3.0]])
     padded = torch.cat([sequence, torch.full((1, 2), torch.nan)], dim=1)
     labels = torch.zeros(1, 1, dtype=torch.bool)

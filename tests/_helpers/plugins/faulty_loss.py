@@ -9,7 +9,7 @@ from milbench import Loss
 
 
 class FaultyLoss(Loss):
-    """A logistic loss on the mean logit with one fault."""
+    """A logistic loss on the mean logit of each class, with one fault; "" for none."""
 
     name = "faulty"
     head = "sigmoid"
@@ -44,10 +44,11 @@ class FaultyLoss(Loss):
                 # The gradient reaches a weight, but not the logits.
                 return value.detach() * torch.nn.Parameter(torch.ones(()))
             case "infinite":
-                # The first bag is divided by 0.
+                # The loss of the first bag is divided by 0.
                 return value / torch.arange(len(value))
-            case "nan gradient":
-                # The square root of 0 is 0, and its derivative infinite.
+            case "infinite gradient":
+                # The square root of 0 is 0, so that the value is right, but its derivative is
+                # infinite.
                 zero = logits - logits.detach()
                 return value + zero.sqrt().sum(dim=(1, 2))
         return value
@@ -58,6 +59,7 @@ class FaultyLoss(Loss):
             case "scores with background":
                 return logits.mean(dim=2)
             case "nan scores":
+                # The logarithm of a negative number is NaN.
                 return means.log()
         return means
 

@@ -1,6 +1,7 @@
-"""Ranks, scores and win rates of losses over several tasks.
+"""Mean ranks, scores and win rates of losses over several tasks.
 
-They are compared with values by hand, with loops, and with simulated populations of tasks.
+They are compared with values computed by hand or in loops. Intervals of mean ranks are compared
+with the mean ranks of a large simulated population of tasks.
 """
 
 from itertools import permutations
@@ -14,19 +15,24 @@ from milbench.report.statistics.ranking import mean_ranks, scores, win_rates
 
 Floats = NDArray[np.float64]
 
-# Errors of three losses with two seeds. The first and second task are on the same data and count as
-# one task; the third task is on other data.
+# The errors of three losses (rows) with two seeds (columns) on three tasks. A block has the tasks
+# on the same data, and all blocks have the same weight: so the first and second task count as one.
 FIRST = np.array([[0.1, 0.3], [0.4, 0.6], [0.9, 0.7]])
 """The means of the losses are 0.2, 0.5 and 0.8."""
 SECOND = FIRST[[1, 0, 2]]
+"""The first two losses have changed places: the means are 0.5, 0.2 and 0.8."""
 THIRD = np.array([[0.2, np.nan], [0.2, 0.2 + 1e-9], [0.1, 0.1]])
-"""The first two losses are a tie, apart from rounding. A seed is missing."""
+"""The means are 0.2, 0.2 and 0.1: the first two losses tie, apart from rounding.
+
+A seed of the first loss is missing, which its mean leaves out.
+"""
 BLOCKS = [[FIRST, SECOND], [THIRD]]
 
 
 def test_ranks_by_hand() -> None:
     ranks, _, _ = mean_ranks(BLOCKS)
-    # The ranks are 1, 2, 3 and 2, 1, 3 on the first two tasks, and 2.5, 2.5, 1 on the third.
+    # The ranks are 1, 2, 3 on the first task and 2, 1, 3 on the second. On the third task the first
+    # two losses share the ranks 2 and 3.
     on_same_data = np.array([1.5, 1.5, 3.0])
     on_other_data = np.array([2.5, 2.5, 1.0])
     np.testing.assert_allclose(ranks, (on_same_data + on_other_data) / 2)
@@ -39,14 +45,15 @@ def test_the_interval_of_a_mean_rank_holds_it() -> None:
 
 
 def test_scores_by_hand() -> None:
-    # A score is the share of the way from the line (no skill) to the best loss. On the first two
-    # tasks the line is at 0.8 and the best loss at 0.2, so that they are 0.6 apart.
+    # A score is the share of the way from the error of no skill to the error of the best loss. On
+    # the first two tasks no skill is at 0.8 and the best loss at 0.2, so that they are 0.6 apart.
+    # On the third task no skill is at 0.2 and the best loss at 0.1.
     on_first = np.array([0.6, 0.3, 0.0]) / 0.6
     on_second = np.array([0.3, 0.6, 0.0]) / 0.6
     on_third = np.array([0.0, 0.0, 1.0])
     expected = ((on_first + on_second) / 2 + on_third) / 2
-    lines = [[0.8, 0.8], [0.2]]
-    np.testing.assert_allclose(scores(BLOCKS, lines), expected, atol=1e-12)
+    no_skill = [[0.8, 0.8], [0.2]]
+    np.testing.assert_allclose(scores(BLOCKS, no_skill), expected, atol=1e-12)
 
 
 def counted_win_rates(values: Floats) -> Floats:
@@ -75,22 +82,27 @@ def test_win_rates_are_counted(seed: int) -> None:
 
 
 def sample_tasks(rng: np.random.Generator, count: int) -> Floats:
-    """Return the errors of four losses on random tasks, (tasks, losses, seeds).
+    """Return the errors of four losses with three seeds on random tasks, (tasks, losses, seeds).
 
-    How good a loss is differs from task to task.
+    Over all tasks the first loss is best and the last is worst, but their order differs from task
+    to task. Seeds differ less than tasks do.
     """
-    worth = np.array([0.0, 0.5, 1.0, 1.5]) + rng.normal(size=(count, 4))
-    return np.asarray(worth[..., None] + 0.3 * rng.normal(size=(count, 4, 3)))
+    over_all_tasks = np.array([0.0, 0.5, 1.0, 1.5])
+    on_each_task = over_all_tasks + rng.normal(size=(count, 4))
+    noise_of_seeds = 0.3 * rng.normal(size=(count, 4, 3))
+    return np.asarray(on_each_task[..., None] + noise_of_seeds)
 
 
 @pytest.mark.parametrize("tasks", [5, 8])
 def test_intervals_hold_the_mean_rank_over_all_tasks_of_a_population(tasks: int) -> None:
     """There are 200 intervals of 95 %: one for each of four losses in each of 50 comparisons.
 
-    By chance, fewer than 178 of them hold the truth once in 1,000 runs. This allows for the losses
-    of a comparison, which are not independent.
+    On average 190 of 200 such intervals hold the truth. With other random numbers it would be fewer
+    than 178 in one run of 1,000. The bound is that low since the intervals of a comparison are not
+    independent.
     """
     rng = np.random.default_rng(tasks)
+    # So many tasks give the mean ranks over all tasks almost exactly.
     population = sample_tasks(rng, 20_000).mean(axis=2)
     truth = stats.rankdata(population, axis=1).mean(axis=0)
     hits = 0
