@@ -49,7 +49,7 @@ SettingOption = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Set recipe.KEY, run.KEY, loss.KEY, task.KEY, network.KEY; loss.NAME.KEY for one. "
-        "V1,V2 compares both. supervision=V1,V2 admits both kinds. "
+        "V1,V2 compares both. supervision=V1,V2 admits losses of either kind. "
         "Keys: milbench list settings.",
     ),
 ]

@@ -147,8 +147,8 @@ def _label_by_folders(folder: Path, files: list[Path]) -> tuple[pd.DataFrame, st
     rows = [(path, names[depth_of_class]) for path, names in names_of_file.items()]
     if not rows:
         raise UsageError(
-            f"{folder} has neither folders, one a class, nor a CSV that says the labels of its "
-            "files"
+            f"{folder} has neither folders, one for each class, nor a CSV that says the labels of "
+            "its files"
         )
     counts = Counter(name for _, name in rows)
     named = abbreviate([f"{name} ({count:,})" for name, count in counts.items()])

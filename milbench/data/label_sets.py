@@ -41,9 +41,7 @@ def label_columns(table: Table, labels: str) -> list[str]:
     This is one column of label sets, or several columns of 0 and 1.
     """
     if LIST_MARK in labels or "*" in labels:
-        # A message says which columns were expected: "a column of 0 and 1, one a class", which is
-        # one column for each class.
-        return table.matching(labels, what="of 0 and 1, one a class")
+        return table.matching(labels, what="of 0 and 1, one for each class")
     return [labels]
 
 

@@ -233,10 +233,11 @@ def _auto_precision(device: str, *, on_cluster: bool) -> tuple[str, str]:
 
     precision, reason = auto_precision(torch.device(device))
     note = f"Precision auto is {precision} here: {device_name(device)} {reason}."
-    # The workers of a cluster may have other devices, and still their cells get this precision.
-    # Whoever wants another one sets it in the recipe.
     if on_cluster:
-        note += " It holds for the cells of the cluster too; set recipe.precision."
+        note += (
+            " The workers of the cluster use it too, whatever their devices; recipe.precision sets "
+            "another one."
+        )
     return precision, note
 
 
