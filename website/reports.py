@@ -1,11 +1,22 @@
-"""The gallery of published reports, and the pages of these reports, made from reports/."""
+"""The gallery of published reports, and the pages of these reports, made from reports/.
 
+To draw all reports takes most of the time of a build, so what was drawn is kept in .cache/site. A
+report is drawn again if its files, the code of milbench or a drawing library have changed.
+"""
+
+import hashlib
+import os
 import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+
+from joblib import Memory, Parallel, delayed
 
 from milbench._utils.console import write_line
 from milbench.report.published_reports import read
@@ -13,6 +24,9 @@ from milbench.report.render import PICTURES, render
 from website import REPOSITORY
 
 REPORTS = REPOSITORY / "reports"
+CACHE = REPOSITORY / ".cache" / "site"
+"""The folder of what was drawn. It may be deleted at any time."""
+DRAWING_LIBRARIES = ("matplotlib", "numpy", "pandas", "scipy", "seaborn")
 LISTED = re.compile(r"\]\(([^/)]+)/report\.md\)")
 """A pattern of a link of reports/README.md to a report."""
 FIRST_PICTURE = re.compile(r"\]\(([^)]+\.png)\)")
@@ -55,9 +69,7 @@ def files() -> dict[str, str | bytes]:
     made: dict[str, str | bytes] = {}
     cards = []
     names = LISTED.findall(listed)
-    for number, name in enumerate(names, start=1):
-        write_line(sys.stderr, f"drawing {name}, report {number} of {len(names)}")
-        report = _rendered(name)
+    for name, report in zip(names, _rendered_all(names), strict=True):
         made[f"reports/{name}/index.html"] = report.page
         made[f"reports/{name}/{report.picture}"] = report.content_of_picture
         cards.append(
@@ -86,8 +98,46 @@ class RenderedReport:
     content_of_picture: bytes
 
 
-def _rendered(name: str) -> RenderedReport:
-    """Return a published report, made again from its folder."""
+def _rendered_all(names: Sequence[str]) -> list[RenderedReport]:
+    """Return published reports. Those that are not kept are drawn, one on each core."""
+    rendered = Memory(CACHE, verbose=0).cache(_rendered)
+    calls = [(name, _digest_of_report(name)) for name in names]
+    to_draw = [call for call in calls if not rendered.check_call_in_cache(*call)]
+    if to_draw:
+        listed = ", ".join(name for name, _ in to_draw)
+        write_line(sys.stderr, f"drawing {len(to_draw)} of {len(names)} reports: {listed}")
+    Parallel(n_jobs=os.cpu_count())(delayed(rendered)(*call) for call in to_draw)
+    return [rendered(*call) for call in calls]
+
+
+def _digest_of_report(name: str) -> str:
+    """Return a digest of all that the page of a report depends on."""
+    digest = hashlib.sha256(_digest_of_code().encode())
+    for path in sorted((REPORTS / name).rglob("*")):
+        if path.is_file():
+            digest.update(f"{path.relative_to(REPORTS)}\n".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def _digest_of_code() -> str:
+    """Return a digest of the code of milbench and the versions of the libraries that draw."""
+    digest = hashlib.sha256()
+    for library in DRAWING_LIBRARIES:
+        digest.update(f"{library} {version(library)}\n".encode())
+    for folder in ("losses", "milbench", "tasks"):
+        for path in sorted((REPOSITORY / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _rendered(name: str, digest: str) -> RenderedReport:  # noqa: ARG001
+    """Return a published report, made again from its folder.
+
+    The digest is an argument only so that a report is drawn again if it has changed: what is kept
+    is found by the arguments.
+    """
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / name
         # The pictures of galleries are copied: the folder lacks the bags to draw them again.
