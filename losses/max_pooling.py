@@ -1,4 +1,4 @@
-"""Max-pooling, the traditional loss: the largest probability of a class in the bag."""
+"""Max-pooling, which Li calls the traditional loss: the largest probability of a class in a bag."""
 
 from typing import Literal
 
@@ -17,9 +17,13 @@ class MaxPooling(Loss):
         loss = -(1 / |L|) sum_{l in L} log max_k p_{l,k}.
 
     L is the label set of the bag, and P are the probabilities p_{c,k} of channel c at position k,
-    made from the logits z_{c,k}. The channels are the classes and the background. With a plain
-    softmax over the channels of each position, a network that finds every class in every bag would
-    have a loss of 0. Each of the three settings of `normalization` avoids this.
+    made from the logits z_{c,k}. The channels are the classes and the background.
+
+    Nothing in this formula says that the other classes are absent. With a plain softmax over the
+    channels of each position, a network that finds every class at some position of every bag would
+    have a loss of 0. With `bag` and `batch` it has not, since all positions share a total of 1.
+    With `position` it has, if it also finds background somewhere: this setting only keeps a network
+    from finding classes everywhere.
 
     Args:
         normalization: over what the probabilities P sum to 1.

@@ -62,8 +62,8 @@ def layers_on_path(module: nn.Module) -> tuple[Layer, ...]:
 
     One path is enough: all paths that meet in a sum have the same strides and centres, or the sum
     would add values from different parts of the image. Where an operation has several inputs, the
-    path follows the last of them. In torchvision's networks the last input never is a gate on
-    channels, which would have only one position.
+    path follows the last of them. In torchvision's networks the last input never is a gate, a
+    factor for each channel, which would have only one position.
     """
     from torch.fx import Graph, symbolic_trace
 

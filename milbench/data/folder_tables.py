@@ -126,8 +126,9 @@ def _files_of_one_kind(
             f"features are read from files {', '.join(FEATURE_FILES)}, "
             f"sounds from {', '.join(AUDIO)}"
         )
-    (found,) = of_kind.items()
-    return found
+    # Name of the column -> files, for the only kind.
+    (name_and_files,) = of_kind.items()
+    return name_and_files
 
 
 def _label_by_folders(folder: Path, files: list[Path]) -> tuple[pd.DataFrame, str]:
