@@ -144,7 +144,7 @@ def _rows_of_slides(folder: Path, torchmil: Path | None, quick: bool) -> Iterato
     # The first launch reads and checks all slides, and leaves a cache for the later ones.
     yield timed("slides, milbench, first launch", ours)
     yield timed("slides, milbench, second launch", ours)
-    yield timed("slides, milbench, the larger of two at once", ours, at_once=2)
+    yield timed("slides, milbench, two at once: the one with more memory", ours, at_once=2)
     # The cache is removed, so that the check reads the slides.
     shutil.rmtree(folder / ".bags")
     columns = ["bag=slide_id", "labels=label", "features=features/*.npy"]

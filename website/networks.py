@@ -79,6 +79,7 @@ PAGE = """# {name}
 
 {sections}
 """
+# After `:::` mkdocstrings puts the docstring of a class.
 SECTION = """{shown}
 
 {suits}. {parameters}

@@ -57,6 +57,7 @@ def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> 
     Results are kept apart by `kind`, which says what `compute` does, and by the version of
     milbench, since another version may compute something else.
     """
+    # Few commands need it, so it is imported only here.
     from platformdirs import user_cache_path
 
     try:

@@ -26,9 +26,8 @@ def fetch_missing(spec: Spec, launch: Launch, *, download: bool | None) -> None:
 
     `download` is True with the flag `--download`, False with `--no-download`, and None without
     either. A dry run fetches only with `--download`, and otherwise prints a line that says what is
-    missing. Raises UsageError if some of the missing
-    data may not be fetched, or if a library that reads them is not installed. Nothing is fetched
-    then.
+    missing. Raises UsageError if some of the missing data may not be fetched, or if a library that
+    reads them is not installed. Nothing is fetched then.
     """
     from milbench.data import catalog
     from milbench.running.data_needs import needed_datasets

@@ -148,7 +148,7 @@ def step_after(plan: Plan) -> Sequence[str]:
     """Return the words of the command to suggest when cells are done.
 
     The command runs the rest of a search for settings, or writes the report. If there are no test
-    bags, there is no report, and it uses the trained networks.
+    bags, there is no report, and the command predicts with the trained networks.
     """
     if plan.is_searching:
         return "milbench", "run", plan.name

@@ -363,7 +363,9 @@ def _bag_offsets(files: Sequence[BagFile]) -> NDArray[np.int64]:
 def _read_as(file: BagFile, dtype: str, stored: np.dtype[Any]) -> NDArray[Any]:
     """Return the array of a file as numbers of the type `dtype`.
 
-    `stored` is the type of numpy in which these numbers are stored. Raises ValueError where the
+    `stored` is the type of numpy in which these numbers are stored. Numbers of the type bfloat16
+    come in single precision, where `dtype` is another type: whoever stores them converts them once
+    more. Raises ValueError where the
     array has another shape than the header of its file said.
     """
     array = file.read()
@@ -371,7 +373,7 @@ def _read_as(file: BagFile, dtype: str, stored: np.dtype[Any]) -> NDArray[Any]:
         raise ValueError(f"it has the shape {array.shape}, expected {file.shape}")
     if file.dtype == dtype:
         return array
-    if BFLOAT16 in (dtype, file.dtype):
+    if file.dtype == BFLOAT16:
         return to_single_precision(array, file.dtype)
     return array.astype(stored)
 

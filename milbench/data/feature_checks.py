@@ -146,7 +146,7 @@ def time_stamps(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
 def _how_to_leave_out(bags: OwnBags, options: FeatureOptions, names: Sequence[str]) -> str:
     """Return the option that leaves features out, in brackets, for a message.
 
-    The result is "" where no feature would be left, or where features are read from files.
+    The result is "" where no feature would remain, or where features are read from files.
     """
     flag = "" if options.of_files else leave_out_flag(options.features, names, bags.feature_names)
     return f" ({flag} leaves them out)" if flag else ""
@@ -178,8 +178,8 @@ def _far_ends(bags: OwnBags) -> Iterator[tuple[int, float]]:
     # In double precision, since the difference of 3e38 and -3e38 overflows in single precision.
     low, next_low, next_high, high = bags.store.ends().astype(np.float64)
     for extreme, nearest, opposite in ((low, next_low, high), (high, next_high, low)):
-        # `nearest` is the next value after the extreme one, and `opposite` the other end, so that
-        # this is the range of all other values. A feature with a single value has no next value:
+        # `span` is the range of all other values: `nearest` is the next value after the extreme
+        # one, and `opposite` the other end. A feature with a single value has no next value, and
         # `nearest` is then infinite.
         span = np.where(np.isfinite(nearest), abs(opposite - nearest), 0)
         is_far = (span > 0) & (abs(nearest - extreme) > FAR * span)
@@ -190,7 +190,7 @@ def _far_ends(bags: OwnBags) -> Iterator[tuple[int, float]]:
 def _describe_far_value(bags: OwnBags, feature: int, value: float) -> str:
     """Return how often and where a feature has its far value; "" if it is not to be reported.
 
-    It is not if it may well be a true value, or if there are too few others to compare it with.
+    A value is not reported if it may well be true, or if there are too few others to compare with.
     """
     matches = np.concatenate([block[:, feature] == value for block in bags.store.blocks()])
     count = int(matches.sum())

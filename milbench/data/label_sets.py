@@ -84,7 +84,8 @@ def _sets_in_column(
 
     The texts are [] for a column of lists.
     """
-    # `codes` has for each row the number of its field, so that equal texts are read only once.
+    # A field is a text that occurs in the column. `codes` has for each row the number of its field,
+    # so that equal texts are read only once.
     fields, codes, texts = _fields_of_column(table, name)
     classes_of_fields = []
     for number, value in enumerate(fields):
@@ -96,8 +97,8 @@ def _sets_in_column(
     names = sorted({name for classes in classes_of_fields for name in classes})
     number_of = {name: number for number, name in enumerate(names)}
     sets = np.zeros((len(fields), len(names)), bool)
-    for row, classes in enumerate(classes_of_fields):
-        sets[row, [number_of[name] for name in classes]] = True
+    for number, classes in enumerate(classes_of_fields):
+        sets[number, [number_of[name] for name in classes]] = True
     return names, sets[codes], texts
 
 

@@ -44,16 +44,17 @@ def checked_splits(
         return [split_bags(bags, options, 0)]
     # What a split keeps together: the bags of a group, or each bag if there are no groups.
     units = np.unique(bags.groups or bags.bags, return_inverse=True)[1]
-    has_folds = bool(options.folds or options.splits)
+    are_given = bool(options.splits)
     # A unit to train on, one to test on and, unless the options ask for no validation bags, one to
-    # validate on. `check_parts` reports too few of them.
+    # validate on. Of a random split `check_parts` reports that there are too few; of folds and of
+    # splits in files, `split_bags` below does.
     fewest = 3 if options.validation else 2
     count = units.max() + 1
-    if count < fewest and not has_folds:
+    is_random = not options.folds and not are_given
+    if is_random and count < fewest:
         return []
     if seeds is None:
         seeds = range(_count_splits(bags, options))
-    are_given = bool(options.splits)
     if not are_given and not _has_rare_class(bags.labels, units):
         return []
     return [split_bags(bags, options, seed) for seed in seeds]

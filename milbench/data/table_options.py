@@ -262,8 +262,8 @@ class FeatureOptions(TableOptions):
         coords: two columns, "x;y", that say where instances are in the plane; "": none, or the
             array `coords` in files that have it.
         batch_instances: the most instances in a batch to train or evaluate on, with the padding of
-            smaller bags. A training batch has as many bags as fit if all were as large as the
-            largest of them, and at least one.
+            smaller bags. A training batch has as many bags as would fit if all were as large
+            as the largest training bag, and at least one.
         instances: the most instances of a bag to train on: a random sample in every epoch; 0: all
             instances. The label set stays that of the whole bag, though the sample may lack some of
             its classes. Evaluation is always on all instances.

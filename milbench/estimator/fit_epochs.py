@@ -16,7 +16,7 @@ from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold, predicte
 from milbench.training.training_setup import Model
 
 PATIENCE = 10
-"""How many epochs without improvement training goes on for by default, with validation bags."""
+"""By default training ends after this many epochs without improvement on validation bags."""
 
 
 @dataclass
@@ -94,7 +94,8 @@ class Fit:
         history = self._history
         epochs_to_wait = self._rules.n_iter_no_change or PATIENCE
         patience = Patience(history.best_score, self._rules.tol, epochs=epochs_to_wait)
-        # With a warm start no epoch of this fit may be better than the weights it begins with.
+        # With a warm start it can happen that no epoch of this fit is better than the weights that
+        # it begins with.
         best_weights = weights_of(self._training.model)
         for line, _ in self._epochs():
             score = self._validation_score(validation)

@@ -293,6 +293,7 @@ def no_skill_errors(
         is_of_that_class = one_instance_bags.labels[:, most_common_class]
         errors["no_skill_instance_error"] = 1 - is_of_that_class.mean()
     if bags.instance_classes is not None:
+        # How many instances show each class.
         counts = bags.instance_classes
         errors["no_skill_posterior_error"] = 1 - counts.max() / counts.sum()
     return {name: float(error) for name, error in errors.items()}
@@ -359,7 +360,8 @@ def reliability(bags: SplitPredictions) -> dict[str, list[Bin]]:
         bins["presence_ece"] = reliability_bins(probabilities, bags.labels.ravel())
     if bags.even_odds_log_prob is not None:
         wrong = (predicted_sets(bags.presence, EVEN_ODDS) != bags.labels).any(axis=1)
-        # How far a probability is from 1 is rounding noise where its logarithm is above
+        # The probability of the label set that is predicted at even odds, which may be wrong. How
+        # far it is from 1 is rounding noise where its logarithm is above
         # LARGEST_LOG_PROB. Such probabilities are made equal, so that they share a bin.
         log_prob = bags.even_odds_log_prob.astype(np.float64).clip(max=LARGEST_LOG_PROB)
         bins["set_ece"] = reliability_bins(np.exp(log_prob), ~wrong)

@@ -110,7 +110,8 @@ class Cell:
 
         Its keys are "loss", "task", "network", "seed", "loss.KEY", "recipe.KEY" and so on.
         A parameter that was added after cells had been stored is left out at its neutral value, the
-        value that changes nothing (`milbench.contracts.parameters`); `Plan.params` has it too.
+        value that changes nothing (`milbench.contracts.parameters`); `Plan.params` includes
+        it.
         """
         flat: dict[str, Any] = {kind: choice.name for kind, choice in self.choices.items()}
         flat["seed"] = self.seed
@@ -255,6 +256,7 @@ def stored_recipe(recipe: Recipe) -> dict[str, Any]:
 
     Fields that were added after cells had been stored are left out at their neutral value, which
     changes nothing (`milbench.contracts.parameters`). A recipe that was read from an old cell keeps
-    exactly the fields that were stored, since the id of the cell depends on them.
+    exactly the fields that were stored, since the id of the cell depends on them. A recipe that is
+    planned anew has all fields.
     """
     return without_neutral(Recipe, recipe.model_dump(exclude_unset=True))

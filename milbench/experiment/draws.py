@@ -107,8 +107,8 @@ def points_of(ranges: Mapping[str, Range], count: int, seed: int) -> list[Settin
         raise UsageError(
             f"[tune] {len(ranges)} ranges are too many, expected at most {MOST_RANGES}"
         )
-    # The number of dimensions is always MOST_RANGES, since with fewer of them the remaining
-    # coordinates would be other ones as well.
+    # The number of dimensions is always MOST_RANGES, since scrambling depends on it: with another
+    # number all coordinates would have other values.
     sequence = qmc.Sobol(MOST_RANGES, scramble=True, rng=seed)
     # scipy warns unless it is asked for a power of two, since only then the sequence is balanced.
     power = math.ceil(math.log2(count))

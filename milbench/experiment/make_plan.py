@@ -58,12 +58,7 @@ class _CellsOfTask:
     variants: list[_Variant]
 
     def cells(self) -> Iterator[Cell]:
-        """Yield the cells. Raises UsageError where they are too many."""
-        count = len(self.variants) * len(self.seeds)
-        if count > MOST_CELLS:
-            raise UsageError(
-                f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}"
-            )
+        """Yield the cells."""
         for variant in self.variants:
             for seed in self.seeds:
                 yield Cell(variant.loss, self.choice, variant.network, variant.recipe, seed)
@@ -101,6 +96,7 @@ def make_plan(
     for choice in choices:
         task_marks = marks.get(choice.key, [])
         parts.append(_cells_of_task(spec, choice, losses, task_classes, task_marks, data_dir))
+    _check_number_of_cells(parts)
     notes = list(spec.notes)
     for part in parts:
         notes += part.task.remarks(data_dir, part.seeds)
@@ -120,6 +116,15 @@ def make_plan(
         precision=precision,
         neutral=_neutral_values(planned),
     )
+
+
+def _check_number_of_cells(parts: Sequence[_CellsOfTask]) -> None:
+    """Raise UsageError where the cells of all tasks together are too many."""
+    count = sum(len(part.variants) * len(part.seeds) for part in parts)
+    if count > MOST_CELLS:
+        raise UsageError(
+            f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}"
+        )
 
 
 def _different_cells(parts: Iterable[_CellsOfTask]) -> list[Cell]:
@@ -174,7 +179,7 @@ def _info(
 ) -> TaskInfo:
     """Return what a report needs to know of a task."""
     primary = spec.compare_by[0] if spec.compare_by else task.primary
-    # The value of `Task.chance` is that of the task's own primary metric.
+    # `Task.chance` is the value of the task's own primary metric for a network that knows nothing.
     chance = task.chance if primary == task.primary else None
     in_spec = [value for value in spec.published if resolve(tasks(), value.task) == task.name]
     in_spec_or_task = [*task.published, *in_spec]

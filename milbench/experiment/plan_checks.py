@@ -62,6 +62,7 @@ def check_metrics(
     for owner, name in _named_metrics(spec):
         if name not in known:
             raise unknown(f"metric of {owner}", name, known)
+    # Losses are compared by the first metric; the others of `compare_by` are shown beside it.
     compared = spec.compare_by[:1] or primary
     for name in spec.margin:
         # A flag may have changed by which metric losses are compared.

@@ -98,9 +98,8 @@ def _draw_sensitivities(
 def draw_prediction(axes: Axes, model: Trained, picture: Image, prediction: Prediction) -> None:
     """Draw a picture in grey, and over it the most probable class of every position.
 
-    Nothing is drawn where this is background.
-    The string is what the decoder reads. The name of each of its classes is written where the class
-    was read.
+    Nothing is drawn where this is background. The name of each class that the decoder reads is
+    written where it was read.
     """
     show_image(axes, grey(picture) / 255)
     classes = prediction.probs.argmax(dim=0).numpy()
@@ -113,7 +112,7 @@ def draw_prediction(axes: Axes, model: Trained, picture: Image, prediction: Pred
 
 
 def write_caption(axes: Axes, read: str, below: str) -> None:
-    """Write the string `read` in a picture above it, and the text `below` below it."""
+    """Write the string `read` above a picture, and the text `below` below it."""
     head = textwrap.fill(read or "nothing", LINE_LENGTH // 2)
     axes.set_title(literal(head), loc="left", color=INK, fontsize=14, fontweight="bold")
     lines = [textwrap.fill(line, LINE_LENGTH) for line in below.splitlines()]

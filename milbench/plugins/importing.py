@@ -168,8 +168,8 @@ def _importable_names(folder: Path) -> set[str]:
 def _take_out(tops: set[str]) -> dict[str, ModuleType]:
     """Take the modules of top-level packages out of `sys.modules` and return them by name.
 
-    All modules of a package are taken out, whatever their files are: torch.ops, for example, has
-    the `__file__` "_ops.py".
+    All modules of a package that have a file are taken out, even where the file lies nowhere:
+    torch.ops, for example, has the `__file__` "_ops.py". Modules without a file are built in.
     """
     modules = _modules_named(tops)
     for name in modules:

@@ -123,8 +123,8 @@ class Study(Values):
         # and from 0 on for other metrics without negative values.
         if is_any_negative:
             return bounds
-        # The description of a metric is not enough to cut its intervals at 1. It says that a metric
-        # is a share by its name, and a user's own task may give other values under this name.
+        # `describe` knows a metric by its name alone, and a user's own task may give values above 1
+        # under the name of a share. Intervals of these are not cut at 1.
         if describe(metric).is_share and not is_any_above_one:
             return bounds.clip(0, 1)
         return bounds.clip(lower=0)
@@ -236,6 +236,7 @@ class Study(Values):
         log-likelihood. The values of the other seeds alone would make the loss look better than it
         is. So the loss is not judged by this metric.
         """
+        # The table has NaN for all values that are not finite.
         table = self.table(task, metric)
         cells = self.cells_of(task)
         done = cells[cells["status"] == "done"].groupby("variant")["seed"].nunique()

@@ -111,8 +111,8 @@ class _Runner:
         """Return the first stage of the comparison; it may download data."""
         from milbench.data import catalog
 
-        # The cells of this launch get the precision that `auto` was in the first launch, so that
-        # all cells of a comparison are computed alike.
+        # Where the recipe has the precision `auto`, the cells of this launch get what it stood for
+        # in the first launch. So all cells of a comparison have the same precision.
         earlier = self._earlier_plan()
         precision = earlier.precision if earlier else ""
         with catalog.downloads(allowed=not self.launch.dry_run):
@@ -339,6 +339,7 @@ class _Runner:
             status = schedule.states[cell.id].status
             if status in ("failed", "unreadable") and cell.id not in ids_to_run:
                 continue
+            # A cell that another launch computes at the moment is left as it is.
             self.root.cell(cell.id).tidy()
 
     def _job(self, schedule: _Schedule, cell: Cell) -> Job:

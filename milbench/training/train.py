@@ -27,7 +27,7 @@ from milbench.training.training_setup import (
 Weigh = Callable[[Tensor], Tensor]
 """A function that changes the losses (B,) of the B bags of a batch before their mean is taken.
 
-BagClassifier multiplies them by the weights of its samples.
+BagClassifier, the interface like scikit-learn's, multiplies them by the weights of its samples.
 """
 
 LOOK_INTERVAL = 0.5

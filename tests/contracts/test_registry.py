@@ -72,6 +72,7 @@ def test_names_are_known_without_importing_their_files(kind: str) -> None:
     command = [sys.executable, "-c", LISTING.format(kind=kind)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(ran.stdout)
+    # The folders losses/ and tasks/ are imported as milbench.losses and milbench.tasks.
     files = [path.stem for path in (REPOSITORY / kind).glob("[a-z]*.py")]
     assert len(files) > 5, "the folder is the right one"
     assert {stem.replace("_", "-") for stem in files} <= set(found["names"])

@@ -39,7 +39,7 @@ def load(path: Path, **options: Any) -> OwnBags:
 
 def features(path: Path, **options: Any) -> list[float]:
     """Return the features of all instances, row after row."""
-    # The features of a table without files of its own are one array.
+    # If the table itself has the features, and names no files of features, they are one array.
     packed = load(path, **options).store.packed
     assert packed is not None
     return [float(value) for value in packed.ravel()]
@@ -140,7 +140,7 @@ def test_fields_that_do_not_fit_name_the_separator(tmp_path: Path) -> None:
     assert features(path, bag="id", decimal=",", **options_in(text)) == [0.5, 1.5]
 
 
-def test_no_separator_is_named_by_which_rows_have_fewer_fields(tmp_path: Path) -> None:
+def test_no_separator_is_named_that_leaves_a_row_with_fewer_fields(tmp_path: Path) -> None:
     # By semicolons the header has three fields, and the last row only two.
     path = write(tmp_path, "bag;labels;f\nr1;a;1\nr2;b\n")
     assert "field_separator" not in complaint(path)

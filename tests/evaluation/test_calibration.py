@@ -153,7 +153,10 @@ class Forecast(NamedTuple):
 
 @dataclass
 class Enumerated:
-    """Results for the test bags by an enumeration of all label maps."""
+    """Results for the test bags by an enumeration of all label maps.
+
+    A label map gives each position a class or background.
+    """
 
     nll: list[float] = field(default_factory=list)
     """For each bag: the negative log-probability of its label set."""

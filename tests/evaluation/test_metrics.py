@@ -222,7 +222,7 @@ def with_and_without_truth() -> tuple[dict[str, float], dict[str, float]]:
         # Class 0 has the presence 1 where it occurs and 0 elsewhere; class 1 has 0.1 where it
         # occurs and -0.9 elsewhere.
         presence = bags.labels.double() - torch.tensor([0.0, 0.9])
-        # Two instances a bag are equally probable to show either class or background.
+        # Each bag has two instances. At each, both classes and background are equally probable.
         instances = torch.full((len(bags), 3, 2), 1 / 3)
         return Scores(classes=presence, presence=presence, instances=instances)
 
@@ -360,7 +360,7 @@ def test_no_more_batches_are_made_than_are_needed() -> None:
         while True:
             yield Bags(torch.zeros(300, 1, 1), torch.ones(300, 2, dtype=torch.bool))
 
-    # No more batches are taken than hold MOST_BAGS bags: here four batches of 300 bags.
+    # Only as many batches are taken as MOST_BAGS bags need: here four batches of 300 bags.
     assert 900 < MOST_BAGS <= 1200
     assert len(label_sets(endless())) == 1200
 
@@ -388,7 +388,7 @@ def test_an_evaluation_takes_no_random_values_of_torch() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_of_equally_common_training_sets_the_first_in_sorted_order_counts() -> None:
+def test_of_equally_common_label_sets_of_training_the_first_one_counts() -> None:
     about = about_training(torch.tensor([[True, False], [False, True], [False, False]]))
     assert isinstance(about, TrainingLabels)
     assert about.most_common_set.tolist() == [False, False]

@@ -19,6 +19,7 @@ from tests._helpers.command_line import Milbench
 
 NUM_BAGS = 12
 PARTS = ["train", "validation", "test"]
+# The table of the test, mine.csv, gives the comparison its name.
 REMARK = (
     "mine: networks for use by milbench predict, trained on all bags: no errors of theirs are known"
 )

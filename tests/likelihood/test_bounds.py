@@ -80,8 +80,9 @@ def test_bounds_are_differentiable(side: str) -> None:
 def test_bags_side_by_side_have_their_own_bounds() -> None:
     """A batch gives each bag the bounds that it has alone.
 
-    Inside torch.func the size of a label set cannot be read. So the arrays for each bag are as
-    large as a label set of `max_labels` needs, and the rest of them is padding.
+    milbench reads no values inside torch.func, since under vmap it could not. So it does not know
+    the sizes of the label sets: the arrays for each bag are as large as a label set of `max_labels`
+    needs, and the rest of them is padding.
     """
     labels = torch.tensor(
         [[0, 0, 0, 0, 0], [0, 1, 0, 0, 1], [1, 1, 1, 1, 1], [1, 0, 1, 1, 0]], dtype=torch.bool

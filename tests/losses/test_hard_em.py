@@ -88,7 +88,7 @@ PRECISE = [
 ]
 # The same for logits in float32. They are so far apart that probabilities are 0 or 1, in the range
 # that the tests of all losses use: see `EXTREME` in tests/_helpers/label_maps.py. A value of almost
-# 0 is exact to some rounding errors of 1 in float32, about 1e-7 each.
+# 0 is exact to a few times the rounding error of the number 1 in float32, which is about 1e-7.
 SINGLE = [
     pytest.param(bag(seed, scale=100).clamp(-200, 200).float(), 1e-5, 1e-6, id=f"wide {seed}")
     for seed in range(3)

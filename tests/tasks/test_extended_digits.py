@@ -112,7 +112,7 @@ def test_single_digits_are_the_images_of_their_numbers(problem: Any) -> None:
             assert torch.equal(bags.origin.items[:, 0], bags.origin.bag)
 
 
-def test_each_digit_is_an_item_as_often_as_shown(problem: Any) -> None:
+def test_items_are_the_digits_shown_and_all_are_shown_equally_often(problem: Any) -> None:
     target = torch.from_numpy(load_digits().target)
     batches = problem.splits["test"].bags
     items = torch.cat([bags.origin.items for bags in batches]).flatten()

@@ -453,7 +453,7 @@ def test_context_follows_class_0_along_an_axis_of_its_own(has_class_0: bool, sha
 
 @pytest.mark.parametrize("name", COURSE)
 def test_the_reference_has_the_posterior_of_one_instance_alone(name: str) -> None:
-    """The reference takes how frequent each kind of instance is in all bags together as its prior.
+    """The prior of the reference is the share of each kind of instance in all bags together.
 
     All sizes of bags are equally frequent, and each instance counts once: a bag of three instances
     counts three times, a bag of two twice.
@@ -483,7 +483,10 @@ ALIKE = {
     "together": [{0, 1}, {2, 3}, {4}],
     "constant": [{0, 3}, {1}, {2}],
 }
-"""Obstacle -> groups of channels that label sets cannot tell apart; the last one is background."""
+"""Obstacle -> groups of channels that label sets cannot tell apart.
+
+The largest channel is the background.
+"""
 
 
 def group_of(name: str, channel: int) -> set[int]:

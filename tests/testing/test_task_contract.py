@@ -241,7 +241,7 @@ def test_a_fault_of_a_task_is_noticed(test: str, changes: dict[str, str], tmp_pa
 
 @pytest.mark.parametrize("padding", [0.0, 7.0])
 def test_the_digest_of_a_set_does_not_depend_on_padding(padding: float) -> None:
-    """A bag is padded to the largest of its batch, which is another one in training."""
+    """A bag is padded to the largest bag of its batch, and in training its batch is another one."""
     small = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     # A bag of two instances beside a bag of five.
     instances = torch.full((2, 5, 2), padding)
