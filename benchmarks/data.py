@@ -1,7 +1,7 @@
 """Measure how long bags at real sizes take to be read and trained on, beside torchmil and pandas.
 
 This program first writes the files: slides of a microscope, of which each is a bag of patches, and
-tables. So the system holds all of them in memory, and no time of a disk is measured. Then it runs
+tables. So the system has all of them in its cache, and no time of a disk is measured. Then it runs
 each command in a process of its own. It measures the time of the process, and its memory without
 the pages that it shares with files.
 """
@@ -35,10 +35,11 @@ TRAINED = 0.7
 """The share of slides that is trained on, which is the default of feature-bags."""
 TABLES = {"long": (500_000, 64), "wide": (30, 50_000)}
 """The numbers of rows and features of two tables."""
+QUICK_SHRINKS = 20
+"""By which factor the tables have fewer rows and fewer features with --quick."""
 LEAST_ROWS = 30
 LEAST_FEATURES = 64
-QUICK_SHRINKS = 20
-"""By which factor the tables are smaller with --quick, down to the two numbers above."""
+"""The fewest rows and features that --quick leaves."""
 EPOCHS = 3
 
 CHECK = (sys.executable, "-m", "milbench", "data", "check")
@@ -62,7 +63,7 @@ for epoch in range(int(sys.argv[3])):
     for bags in problem.train_batches(epoch, generator("bench", epoch)):
         if not ends:
             ends.append(time.time() - begun)
-        value = loss(network(bags.instances), bags.labels, bags.mask).mean()
+        value = loss(network(bags.instances), bags.labels, bags.mask)
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
@@ -140,10 +141,11 @@ def _rows_of_slides(folder: Path, torchmil: Path | None, quick: bool) -> Iterato
     ours = [sys.executable, "-c", MILBENCH, *words]
     if torchmil is not None:
         yield timed("slides, torchmil, ABMIL", [torchmil, "-c", TORCHMIL, *words])
+    # The first launch reads and checks all slides, and leaves a cache for the later ones.
     yield timed("slides, milbench, first launch", ours)
     yield timed("slides, milbench, second launch", ours)
-    yield timed("slides, milbench, the larger of two at once", ours, at_once=2)
-    # The launches leave a cache. It is removed, so that the check reads the slides.
+    yield timed("slides, milbench, two at once: the one with more memory", ours, at_once=2)
+    # The cache is removed, so that the check reads the slides.
     shutil.rmtree(folder / ".bags")
     columns = ["bag=slide_id", "labels=label", "features=features/*.npy"]
     parameters = [f"-ptask.{column}" for column in columns]
@@ -160,6 +162,8 @@ def _rows_of_table(name: str, folder: Path, quick: bool) -> Iterator[dict[str, A
     reading = f"import pandas; pandas.read_csv({str(path)!r})"
     yield timed(f"{name} table, pandas.read_csv", [sys.executable, "-c", reading])
     yield timed(f"{name} table, check", [*CHECK, path])
+    # The first check has packed the table into a cache. So a second check takes little more time
+    # than the command needs to start.
     yield timed(f"{name} table, check again (start-up)", [*CHECK, path])
 
 

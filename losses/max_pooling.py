@@ -1,4 +1,4 @@
-"""Max-pooling, the traditional loss: the largest probability of a class in the bag."""
+"""Max-pooling, which Li calls the traditional loss: the largest probability of a class in a bag."""
 
 from typing import Literal
 
@@ -17,9 +17,13 @@ class MaxPooling(Loss):
         loss = -(1 / |L|) sum_{l in L} log max_k p_{l,k}.
 
     L is the label set of the bag, and P are the probabilities p_{c,k} of channel c at position k,
-    made from the logits z_{c,k}. The channels are the classes and the background. With a plain
-    softmax over the channels of each position, a network that finds every class in every bag would
-    have a loss of 0. Each of the three settings of `normalization` avoids this.
+    made from the logits z_{c,k}. The channels are the classes and the background.
+
+    Nothing in this formula says that the other classes are absent. With a plain softmax over the
+    channels of each position, a network that finds every class at some position of every bag would
+    have a loss of 0. With `bag` and `batch` it has not, since all positions share a total of 1.
+    With `position` it has, if it also finds background somewhere: this setting only keeps a network
+    from finding classes everywhere.
 
     Args:
         normalization: over what the probabilities P sum to 1.
@@ -29,15 +33,16 @@ class MaxPooling(Loss):
             - `batch`, as in Li's code: over all channels and positions of all bags of a batch. So
               the loss of a bag depends on the other bags of its batch. The loss is the sum over L,
               without 1 / |L|. The score of a class is max_k z_{c,k}. If max_k z_{background,k} is
-              larger than that of every class, all scores are -inf.
+              larger than that of every class, all scores are -inf, which is no prediction: Li's
+              code, too, counts such a bag of one instance as wrong.
             - `position`, after Pathak et al.: over the channels of each position. The background
               belongs to every label set: only with this setting does the loss ask for background
               somewhere in the bag. The score of a class is the log-odds of max_k p_{c,k}.
 
     With `bag` and `batch` the loss ranks the positions of a bag by z_{c,k}, which is therefore the
-    evidence. It only pushes the logits of the background down, wherever the background is. So the
-    posterior is made from the classes alone. With the softmax Q over all classes and positions of a
-    bag of K positions,
+    evidence. The loss only pushes the logits of the background down, even where there is
+    background. So the posterior is made from the classes alone. With the softmax Q over all classes
+    and positions of a bag of K positions,
 
         Q_{c,k} = exp z_{c,k} / sum_{c',j} exp z_{c',j},
         posterior_{c,k} = K Q_{c,k} / (1 + K sum_{c'} Q_{c',k}),

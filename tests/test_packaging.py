@@ -43,7 +43,7 @@ def copy_repository(target: Path) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """An sdist of the repository, and a wheel that was built from it."""
+    """An sdist of the repository, and a wheel that was built from the unpacked sdist."""
     folder = tmp_path_factory.mktemp("built")
     copy_repository(folder / "source")
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder]
@@ -85,6 +85,7 @@ def test_the_wheel_holds_every_module(
     names_in_wheel: set[str], folder: str, in_wheel: str, example: str
 ) -> None:
     modules = modules_of(folder, in_wheel)
+    # A set of modules that is empty by mistake would be in every wheel.
     assert example in modules
     assert modules <= names_in_wheel
 
@@ -97,6 +98,7 @@ def test_the_wheel_holds_specs_types_and_templates(names_in_wheel: set[str]) -> 
 def test_the_wheel_holds_no_tests_runs_or_data(names_in_wheel: set[str]) -> None:
     # The folders losses/ and tasks/ of the repository are inside milbench/ in the wheel.
     folders = ("losses/", "tasks/", "runs/", "tests/", "benchmarks/")
+    # Databases of MLflow, weights of networks and arrays.
     data = (".db", ".pt", ".npz")
     others = [name for name in names_in_wheel if name.startswith(folders) or name.endswith(data)]
     assert others == []
@@ -115,8 +117,9 @@ class Environment:
 def environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment in which only milbench is installed.
 
-    Its dependencies are gigabytes, so that they are not installed again. Instead a path file, a
-    file .pth in which Python reads folders to import from, lends those of the tests' environment.
+    Its dependencies are gigabytes, so that they are not installed again. Instead they are imported
+    from the environment of the tests. A path file names that folder: a file .pth, in which Python
+    finds further folders to import from.
     """
     home = tmp_path_factory.mktemp("env")
     venv.create(home, with_pip=False)
@@ -127,8 +130,9 @@ def environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Envir
     install = [uv, "pip", "install", "--quiet", "--no-deps", "--offline", "--python", python]
     output(*install, built.wheel)
     lent = next(path for path in map(Path, sys.path) if path.name == "site-packages")
-    # Python reads no path files in the lent folder. So an editable install of milbench there, which
-    # is such a file, does not count: milbench comes from the wheel.
+    # The tests' environment may have an editable install of milbench, which is a path file too.
+    # Python reads no path files in a folder that a path file names. So milbench comes from the
+    # wheel.
     (site / "lent.pth").write_text(f"{lent}\n")
     return Environment(python, home / "bin" / "milbench", site)
 

@@ -30,12 +30,14 @@ def picture(loss: Loss) -> bytes:
     For a loss whose head is `class` it is the loss of a bag with the first of two classes.
 
     Args:
-        loss: the loss, with any supervision. If it has weights, they get their initial values.
+        loss: the loss, with any supervision and the reduction "none". If it has weights, they get
+            their initial values.
     """
-    loss.build(num_classes=1)
-    classes_compete_in_bag = loss.head == "class"
     with torch.no_grad():
-        figure = _curve(loss) if classes_compete_in_bag else _surfaces(loss)
+        if loss.head == "class":
+            figure = _curve(loss.build(num_classes=2))
+        else:
+            figure = _surfaces(loss.build(num_classes=1))
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=130)
     return file.getvalue()
@@ -51,6 +53,7 @@ def _surfaces(loss: Loss) -> Figure:
     first, second = torch.meshgrid(logits, logits, indexing="xy")
     # Every pair of logits is a bag of two positions: an image of one row and two columns, since the
     # loss `ctc` reads the columns of an image one after the other.
+    # (bags, the class and the background, one row, two columns).
     batch = torch.zeros(SIDE * SIDE, 2, 1, 2)
     batch[:, 0, 0, 0] = first.flatten()
     batch[:, 0, 0, 1] = second.flatten()
@@ -103,12 +106,12 @@ def _curve(loss: Loss) -> Figure:
 def _values_of_bags_with_class(loss: Loss, batch: Tensor) -> Tensor:
     """Return (N,), the losses of N bags that show the class at their first position."""
     bags = len(batch)
-    number_of_class = 0
+    class_index = 0
     background = 1
     target_by_supervision = {
         "count": torch.ones(bags, 1, dtype=torch.long),
-        "order": torch.full((bags, 1), number_of_class),
-        "position": torch.tensor([number_of_class, background]).expand(bags, 1, 2),
+        "order": torch.full((bags, 1), class_index),
+        "position": torch.tensor([class_index, background]).expand(bags, 1, 2),
     }
     labels = torch.ones(bags, 1, dtype=torch.bool)
     return _values(loss, batch, labels, target_by_supervision)

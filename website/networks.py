@@ -34,13 +34,11 @@ SAMPLES = {
     "soundscapes": (32, 624),
     "spoken-digits": (32, 124),
 }
-"""For each task, the shape of a bag that its networks are drawn for."""
-BANDS = 32
-"""The number of features of every sequence in `SAMPLES`; no set there has as many instances."""
+"""For each task, the shape of the bag with which its networks are drawn."""
 CLASSES = 10
 """The number of classes that networks are drawn for."""
 SEED = 0
-"""The seed of the initial weights of a network, which a drawing does not show."""
+"""The seed of the initial weights of a drawn network. A drawing does not show weights."""
 NETWORK_OF_IMAGES = "torchvision"
 """The page of the networks that suit all tasks with images."""
 FORMULAS = {
@@ -67,14 +65,21 @@ FORMULAS = {
 }
 """The formulas of the networks that see a whole bag, which are shown instead of drawings.
 
-h_k are the features of instance k, and x_k its features after self-attention. a_ck is the share of
-instance k in what is pooled for class c. Networks that pool instances have one logit z_c for each
-class; `context` has a logit z_ck at each position.
+h_k are the features of instance k, and x_k its features after self-attention. Networks that pool
+instances have one logit z_c for each class; `context` has a logit z_ck at each position. a_ck is
+the share (the attention) of instance k in what is pooled for class c. In `dsmil`, s_ck is the logit
+of instance k alone, m_c the instance with the largest one, and q_k the query of instance k, with
+Q numbers. In `set-transformer`, s_c is a learnt vector of class c, and D the number of features
+in x_k. LN is layer normalisation, MultiHead self-attention with several heads. All other letters
+are learnt weights: u, w, A, B, K, U, V and W are vectors and matrices, b and b' biases. The
+docstrings of the networks, which the pages show as well, say the same.
 """
+# The page of the networks of one name, and its parts. DRAWING is for a network without a formula.
 PAGE = """# {name}
 
 {sections}
 """
+# After `:::` mkdocstrings puts the docstring of a class.
 SECTION = """{shown}
 
 {suits}. {parameters}
@@ -113,10 +118,12 @@ nothing is learnt ([all losses, tuned alike](../../reports/all-losses/index.html
 
 
 class Entry(NamedTuple):
-    """A network: what makes it, and the tasks that list it, () if it suits every task of a kind."""
+    """A network, with the tasks that it is for."""
 
     maker: Any
+    """The class or function that makes it, from inputs, number of classes and seed."""
     tasks: tuple[str, ...]
+    """The tasks that list the network; () for a network that suits many tasks."""
 
 
 def titles() -> list[dict[str, str]]:
@@ -163,30 +170,25 @@ def files() -> dict[str, str | bytes]:
 
 def _drawn(entry: Entry) -> bytes:
     """Return the drawing of a network."""
-    shape = SAMPLES[_example(entry)]
-    network = entry.maker(_inputs(shape), CLASSES, SEED)
+    task = _example(entry)
+    shape = SAMPLES[task]
+    # The channels of an image and the features of a sequence come first, those of a set last.
+    inputs = shape[-1] if tasks().get(task).bag_kind == "sets" else shape[0]
+    network = entry.maker(inputs, CLASSES, SEED)
     return picture(network, torch.zeros(1, *shape))
-
-
-def _inputs(shape: tuple[int, ...]) -> int:
-    """Return the channels or features of a bag: images and sequences have them first, sets last."""
-    is_image = len(shape) == 3
-    is_sequence = shape[0] == BANDS
-    if is_image or is_sequence:
-        return shape[0]
-    return shape[-1]
 
 
 def _example(entry: Entry) -> str:
     """Return the task whose bag a network is drawn with."""
     if entry.tasks:
         return entry.tasks[0]
+    # Only torchvision's network is drawn without a task of its own, and it takes images.
     return "image-bags"
 
 
 def _section(name: str, entry: Entry, drawing: str) -> str:
     """Return the section of one network on the page of its name."""
-    # The class or function whose code is shown. `partial` holds some with fixed arguments.
+    # The class or function whose code is shown. Where `entry.maker` is a `partial`, it is inside.
     maker = getattr(entry.maker, "func", entry.maker)
     file = Path(inspect.getsourcefile(maker) or "").resolve().relative_to(REPOSITORY)
     module = file.with_suffix("").as_posix().replace("/", ".")
@@ -203,7 +205,7 @@ def _section(name: str, entry: Entry, drawing: str) -> str:
 
 
 def _suits(name: str, entry: Entry, maker: Any) -> str:
-    """Return a sentence without its full stop: which tasks a network is for."""
+    """Return which tasks a network is for, as a sentence without its full stop."""
     if entry.tasks:
         return f"A network of {_listed(entry.tasks)}"
     if name == NETWORK_OF_IMAGES:
@@ -251,7 +253,10 @@ def _needs_table(task: str) -> bool:
 
 
 def _standing(name: str) -> str:
-    """Return the results of a network beside others; "" if no published comparison has it."""
+    """Return the results of a network beside others; "" if no published comparison has it.
+
+    The networks `conv` and `gru` are compared with each other elsewhere, so they get a link.
+    """
     table = standing.table(standing.of_network(name))
     if table:
         return STANDING.format(table=table)

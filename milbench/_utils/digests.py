@@ -57,6 +57,7 @@ def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> 
     Results are kept apart by `kind`, which says what `compute` does, and by the version of
     milbench, since another version may compute something else.
     """
+    # Few commands need it, so it is imported only here.
     from platformdirs import user_cache_path
 
     try:
@@ -64,6 +65,7 @@ def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> 
     except OSError:
         return compute()
     key = json.dumps([__version__, kind, *(str(path.resolve()) for path in paths)])
+    # Half of the 64 digits are enough to tell records apart.
     name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     record = user_cache_path("milbench", appauthor=False) / "digests" / name
     stored = _read_record(record, before)
@@ -71,17 +73,21 @@ def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> 
         return stored
     value = compute()
     with contextlib.suppress(OSError):
-        # A file that changed while it was read may have given a digest of neither content.
+        # A file that changed while it was read may have given a digest of neither its old nor its
+        # new content.
         if _are_settled(before) and _states(paths) == before:
             _write_record(record, before, value)
     return value
 
 
 def _are_settled(states: list[list[int]]) -> bool:
-    """Return whether no file has changed recently, see `RECENT`."""
-    # A state is size, inode, and the times of the last change of content and of metadata.
-    newest = max(max(modified, changed) for _, _, modified, changed in states)
-    return time.time_ns() - newest > RECENT * 1e9
+    """Return whether no file has changed recently, see `RECENT`; the states are of `_states`."""
+    now = time.time_ns()
+    for _size, _inode, content_changed, metadata_changed in states:
+        age = now - max(content_changed, metadata_changed)
+        if age <= RECENT * 1e9:
+            return False
+    return True
 
 
 def _write_record(record: Path, states: list[list[int]], value: str) -> None:
@@ -96,7 +102,7 @@ def _read_record(record: Path, states: list[list[int]]) -> str | None:
 
     It is None if there is no record, or it is damaged, or the files have changed.
     """
-    # A damaged record may hold anything, so reading it may raise anything.
+    # A damaged record may hold anything, so that reading it may raise any error.
     with contextlib.suppress(Exception):
         stored = json.loads(read_file(record))
         value = stored["value"]

@@ -24,10 +24,10 @@ ASK_ABOVE = 100_000_000
 def fetch_missing(spec: Spec, launch: Launch, *, download: bool | None) -> None:
     """Fetch the data sets that a spec needs and that are missing, if the user agrees.
 
-    `download` is the user's flag, None if there is none. A dry run fetches only with `--download`,
-    and otherwise prints a line that says what is missing. Raises UsageError if some of the missing
-    data may not be fetched, or if a library that reads them is not installed. Nothing is fetched
-    then.
+    `download` is True with the flag `--download`, False with `--no-download`, and None without
+    either. A dry run fetches only with `--download`, and otherwise prints a line that says what is
+    missing. Raises UsageError if some of the missing data may not be fetched, or if a library that
+    reads them is not installed. Nothing is fetched then.
     """
     from milbench.data import catalog
     from milbench.running.data_needs import needed_datasets
@@ -35,6 +35,7 @@ def fetch_missing(spec: Spec, launch: Launch, *, download: bool | None) -> None:
     needed = needed_datasets(spec)
     if not needed:
         return
+    # Some data sets are read by a library that is not installed with milbench itself.
     for dataset in needed:
         dataset.check_extra()
     root = catalog.data_dir(launch.execution.data_dir)
@@ -73,7 +74,7 @@ def _is_allowed(dataset: Dataset, download: bool | None) -> bool:
     """Return whether a data set may be fetched. The user may be asked.
 
     The flag `download` decides. Without the flag nothing is fetched unless there is a terminal. On
-    a terminal a small data set is fetched, and the user is asked about a large one.
+    a terminal a small data set is fetched, and the user is asked about a large one, see ASK_ABOVE.
     """
     if download is not None:
         return download
@@ -93,7 +94,8 @@ def _refusal(missing: list[Dataset], root: Path) -> str:
     """Return the message that data are missing and may not be fetched, with remedies."""
     from milbench.data.catalog import ENVIRONMENT
 
-    # The path of a part is relative to the data folder, and begins with a folder of the data set.
+    # A part is a file or folder of a data set. Its path is relative to the data folder, and begins
+    # with the folder of the data set.
     folders = [dataset.parts[0].path.partition("/")[0] for dataset in missing]
     # Two data sets may be in one folder.
     needed = " and ".join(dict.fromkeys(folders))

@@ -39,9 +39,9 @@ JobsOption = Annotated[
         help="Cells at a time; default: one per core or GPU.",
     ),
 ]
-# Several values of a setting in a table, such as loss.KEY=V1,V2, are compared: each has cells of
-# its own. `supervision` is outside all tables. It lists the kinds of supervision that the losses of
-# one comparison may have, so that both values hold at once.
+# Several values of a setting with a prefix, such as loss.KEY=V1,V2, are compared: each has cells of
+# its own. `supervision` has no prefix. It is for the comparison as a whole, and lists the kinds of
+# supervision that its losses may have, so that both values hold at once.
 SettingOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -83,14 +83,14 @@ ComparisonArgument = Annotated[
 ]
 
 HERE = Path()
-"""The default of `--root`."""
+"""The default of `--root`: the current folder."""
 
 
 def command_line() -> str:
     """Return the command as the user typed it, quoted for a shell, without `--root`.
 
-    Published reports show the command. The folder of results on one machine is of no use to readers
-    on other machines.
+    Published reports show the command. `--root`, the folder of results on one machine, is of no use
+    to readers on other machines.
     """
     words = ["milbench"]
     arguments = iter(sys.argv[1:])
@@ -106,7 +106,8 @@ def command_line() -> str:
 def names(text: str | None) -> list[str] | None:
     """Split a text of names at its commas.
 
-    A text without a name gives a single empty name, which is later refused as unknown.
+    A text without a name, such as "," gives a single empty name, which is later refused as unknown.
+    None, for an option that was not given, stays None.
     """
     if text is None:
         return None
@@ -123,7 +124,8 @@ def say(
 ) -> None:
     """Print lines, which are not wrapped, and a suggestion for the next command.
 
-    `then` are the words of that command. It gets the `--root` and `--data-dir` of the present one.
+    `then` are the words of that command. It gets `--root` and `--data-dir` if the present command
+    has them: `root` and `data`.
     """
     for line in lines:
         _print(line, style)
@@ -143,10 +145,10 @@ def _print(line: str, style: str = "") -> None:
 
 
 def step_after(plan: Plan) -> Sequence[str]:
-    """Return the command to suggest when cells are done.
+    """Return the words of the command to suggest when cells are done.
 
-    It runs the rest of a search, or writes the report. If there are no test bags, it uses the
-    trained networks.
+    The command runs the rest of a search for settings, or writes the report. If there are no test
+    bags, there is no report, and the command predicts with the trained networks.
     """
     if plan.is_searching:
         return "milbench", "run", plan.name

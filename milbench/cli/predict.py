@@ -125,9 +125,11 @@ def _check_pictures(models: Sequence[Trained]) -> None:
             f"only predictions for bags can be averaged over cells; {task.name} has pictures, "
             "expected one cell"
         )
+    # A task that reads pictures overrides `instances_from`.
     if type(task).instances_from is Task.instances_from:
         raise UsageError(
-            f"{task.name} reads neither pictures nor other bags; its class needs a method read_bags"
+            f"{task.name} reads neither pictures nor other bags; its class needs a method "
+            "read_bags, or instances_from for pictures"
         )
 
 
@@ -163,7 +165,8 @@ def _read_pictures(
         endings.append("-sensitivity.png")
     outputs = [out / f"{name}{ending}" for name in names for ending in endings]
     _refuse_overwriting(images, out, outputs)
-    # This raises UsageError for a picture that cannot be read.
+    # Pictures are prepared here only to raise UsageError for one that cannot be read. Each is
+    # prepared again when its files are written, so that not all have to be in memory.
     for path in images:
         _prepared(model, path, chosen)
     with as_usage():
@@ -182,8 +185,8 @@ def _read_picture(
 ) -> tuple[str, str, str, str]:
     """Write the files of a picture, whose paths begin with `start`.
 
-    Returns four cells of the printed table: the size at which the picture was read, the string that
-    a decoder read in it, the label set and its probability.
+    Returns four texts for its row of the printed table: the size at which the picture was read, the
+    string that a decoder read in it, the label set and its probability.
     """
     from milbench.inference.overlay import prediction_figure, sensitivity_figure
     from milbench.inference.predict_picture import (
@@ -255,7 +258,8 @@ def _write_predicted_bags(
     for model in models:
         lines += notes(model)
     lines.append(written)
-    # The pictures come last, since it is known only now that all bags can be read.
+    # The pictures come last: only after the tables is it known that all bags can be read. So the
+    # bags are read a second time.
     if positions:
         lines.append(_draw_bags(models, paths, maps))
     options.say(*lines, then=("open", str(table)))
@@ -282,8 +286,9 @@ def _draw_bags(models: Sequence[Trained], paths: Sequence[Path], folder: Path) -
     names: list[Path] = []
     for predictions in _predictions(models, paths):
         names += [Path(name) for name in predictions.batch.names]
-        # Stems are chosen for the bags of all batches so far, so that no picture overwrites another
-        # one. The last of them belong to this batch.
+        # The stem of a picture is its name without the ending. Stems are chosen for the bags of all
+        # batches so far, so that no picture overwrites another one. The last of them belong to this
+        # batch.
         stems = unique_stems(names)[-len(predictions.labels) :]
         for bag, stem in enumerate(stems):
             page = draw(predictions, bag)
@@ -362,7 +367,8 @@ def _prepared(model: Trained, path: Path, chosen: _PictureOptions) -> Image:
     from milbench.inference.predict_picture import size_at
 
     image = open_image(path)
-    # Of a tiny copy, since the task refuses an image of the wrong kind whatever its size.
+    # This is called only to let the task refuse an image of the wrong kind. The size of the image
+    # does not matter for that, and a tiny copy is quick.
     model.task.instances_from(image.resize((1, 1)))
     try:
         size_at(model, image.size, chosen.scale)

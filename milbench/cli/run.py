@@ -148,12 +148,12 @@ def reproduce(
     spec, launch = spec_and_launch(flags, reference, preset)
     launch = replace(launch, root=root, command=options.command_line(), dry_run=dry_run)
     fetch_missing(spec, launch, download=download)
-    about = presets(reference)
-    if dry_run and about:
+    summaries = presets(reference)
+    if dry_run and summaries:
         rows = []
-        for name, text in about.items():
+        for name, summary in summaries.items():
             remark = "shown below" if name == spec.preset else ""
-            rows.append((name, text, remark))
+            rows.append((name, summary, remark))
         console.print(table_of("", ("--preset", "summary", ""), rows), markup=False)
     code = run_comparison(spec, launch)
     # The report is written even if some cells have failed.

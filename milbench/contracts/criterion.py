@@ -15,7 +15,6 @@ from milbench.contracts.loss_checks import (
     LabelSets,
     Target,
     as_label_matrix,
-    as_target,
     check_built,
     check_finite,
     check_label_values,
@@ -24,6 +23,7 @@ from milbench.contracts.loss_checks import (
     check_set_sizes,
     check_target_values,
     checked_output,
+    checked_target,
     fault,
 )
 from milbench.contracts.scores import Scores
@@ -60,11 +60,11 @@ def bag_losses(
         method = "target_loss"
         # The shape of `logits`, with the precision of `flat` and its zeros at masked positions.
         unflattened = flat.view(logits.shape)
-        integers = as_target(loss, target, label_sets, logits.shape[2:], mask)
+        target_tensor = checked_target(loss, target, label_sets, logits.shape[2:], mask)
         if check_values:
-            check_target_values(loss, integers, label_sets)
-            loss.check_target(unflattened, integers, mask)
-        output = loss.target_loss(unflattened, integers, mask)
+            check_target_values(loss, target_tensor, label_sets)
+            loss.check_target(unflattened, target_tensor, mask)
+        output = loss.target_loss(unflattened, target_tensor, mask)
     else:
         method = "bag_loss"
         if check_values:
@@ -109,9 +109,11 @@ def score(
         check_finite(flat)
     batch, channels, positions = flat.shape
     by_class = (batch, channels - 1)
+    # Each class has two scores in a bag. The largest of `classes` names the class of a bag of one
+    # instance; `presence` predicts label sets, and ranks bags.
     classes = checked_output(loss, "scores", loss.scores(flat, flat_mask), by_class)
     presence = classes
-    # The default `presence` returns the scores, which need not be computed again.
+    # A loss that does not write `presence` uses its `scores` for both.
     if loss.has_own("presence"):
         presence = checked_output(loss, "presence", loss.presence(flat, flat_mask), by_class)
     probs = checked_output(loss, "posterior", loss.posterior(flat, flat_mask), flat.shape)
@@ -156,6 +158,7 @@ def label_log_prob(
 def label_sets_by(loss: "Loss", scores: Scores, threshold: float | None) -> Tensor:
     """Return the label sets (B, C) bool that a loss predicts by its scores; see `Loss.predict`."""
     if loss.head == "class":
+        # The classes of a whole bag compete, so that exactly one class is predicted.
         most_probable = scores.classes.argmax(dim=1, keepdim=True)
         no_class = torch.zeros_like(scores.classes, dtype=torch.bool)
         return no_class.scatter(1, most_probable, True)

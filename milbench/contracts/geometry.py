@@ -62,8 +62,9 @@ def layers_on_path(module: nn.Module) -> tuple[Layer, ...]:
 
     One path is enough: all paths that meet in a sum have the same strides and centres, or the sum
     would add values from different parts of the image. Where an operation has several inputs, the
-    path follows the last of them. In torchvision's networks the last input never is a gate on
-    channels, which would have only one position.
+    path follows the last of them. Where two inputs are multiplied, as by squeeze-and-excitation
+    (`gate * maps`), the first one is a factor for each channel, which has no positions: in all of
+    torchvision's networks the maps are the last input.
     """
     from torch.fx import Graph, symbolic_trace
 

@@ -251,7 +251,7 @@ def _class_numbers(bag: int, classes: Any, num_classes: int) -> list[int]:
 # Targets.
 
 
-def as_target(
+def checked_target(
     loss: "Loss",
     target: object,
     labels: Tensor,

@@ -33,6 +33,7 @@ Epoch = Literal["last", "best"]
 
 PREDICTIONS_FILE = "predictions.npz"
 FORMAT = 1
+"""The number of the format, which the file holds. A file with another number is refused."""
 SINGLE = "_single"
 """The suffix of a split's name that names its bags of one instance: `test_single` for `test`."""
 
@@ -108,7 +109,12 @@ class SplitPredictions:
     log_prob: Floats | None = None
     """(n,), the log-probability of the true label set."""
     even_odds_log_prob: Floats | None = None
-    """(n,), the log-probability of the set of all classes whose presence is 0 or more."""
+    """(n,), the log-probability of the label set that the loss predicts at even odds.
+
+    It is the set of all classes whose presence is 0 or more: where presence is log-odds, 0 stands
+    for the probability 1/2. The metric `set_ece` compares these probabilities with how often the
+    sets are right.
+    """
     hits: Bools | None = None
     """(n, C), whether the strongest evidence for a class is on one of its instances."""
     wrong: Ints | None = None
@@ -263,7 +269,7 @@ def load_predictions(path: Path) -> dict[Epoch, tuple[int, Predictions]]:
 
 
 def _tree(stored: Any) -> dict[str, Any]:
-    """Return the arrays of a file as nested dicts.
+    """Return the arrays of a file as nested dicts, by the parts of their names.
 
     The array "last/test/labels" is tree["last"]["test"]["labels"].
     """
@@ -281,7 +287,10 @@ def _predictions(arrays: dict[str, Any]) -> tuple[int, Predictions]:
     """Return the number of an epoch and its predictions from the arrays of that epoch."""
     epoch = int(arrays.pop("epoch"))
     class_names = arrays.pop("class_names").tolist()
-    training = arrays.pop("training", None)
+    training_arrays = arrays.pop("training", None)
+    training = None
+    if training_arrays is not None:
+        training = TrainingLabels(**_fields_of(TrainingLabels, training_arrays))
     known = {}
     for split, metrics in arrays.pop("known", {}).items():
         for metric, value in metrics.items():
@@ -290,25 +299,31 @@ def _predictions(arrays: dict[str, Any]) -> tuple[int, Predictions]:
     predictions = Predictions(
         splits={split: _split(of_split) for split, of_split in arrays.items()},
         class_names=class_names,
-        training=None if training is None else TrainingLabels(**training),
+        training=training,
         known=known,
     )
     return epoch, predictions
 
 
 def _split(arrays: dict[str, Any]) -> SplitPredictions:
-    """Return the predictions for a split from its arrays.
-
-    Arrays of other names are ignored, so that files of later versions of milbench can be read.
-    """
-    names_of_fields = [member.name for member in fields(SplitPredictions)]
-    values = {name: arrays[name] for name in names_of_fields if name in arrays}
+    """Return the predictions for a split from its arrays."""
+    values = _fields_of(SplitPredictions, arrays)
     # These fields hold a plain text or bool, which NumPy has stored as an array without dimensions.
     values["digest"] = str(values["digest"])
     for name in ("presence_is_log_odds", "is_single_instance"):
         values[name] = bool(values[name])
     ratios = arrays.get("ratios", {})
-    values["ratios"] = {metric: Ratio(**ratio) for metric, ratio in ratios.items()}
+    values["ratios"] = {
+        metric: Ratio(**_fields_of(Ratio, ratio)) for metric, ratio in ratios.items()
+    }
     if "reading" in arrays:
-        values["reading"] = Reading(**arrays["reading"])
+        values["reading"] = Reading(**_fields_of(Reading, arrays["reading"]))
     return SplitPredictions(**values)
+
+
+def _fields_of(kind: type[Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arrays that are named like fields of a dataclass.
+
+    Arrays of other names are ignored, so that files of later versions of milbench can be read.
+    """
+    return {member.name: arrays[member.name] for member in fields(kind) if member.name in arrays}

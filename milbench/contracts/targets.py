@@ -25,13 +25,14 @@ def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Ten
     """Return the target of B bags: what the loss learns from in training besides the label sets.
 
     The logits (B, C+1, *positions) are the network's for these bags; the network also says where
-    its positions are. The target depends on the loss's `supervision`; it is None for a loss without
-    `target_loss`.
+    its positions are. The target depends on the loss's `supervision`. It is None for a loss that
+    learns from label sets alone, and so does not write `Loss.target_loss`.
 
     - count: (B, C) int64, how many instances of each class a bag has.
-    - order: (B, M) int64, the classes of the instances in their order; a bag with fewer than M
-      instances has -1 in the remaining entries. The caller must have checked that the task orders
-      its instances, see `milbench.contracts.task.Task.instances_are_ordered`.
+    - order: (B, M) int64, the classes of the instances in their order. M is the largest number of
+      instances in a bag; a bag with fewer has -1 in the remaining entries. The caller must have
+      checked that the task orders its instances, see
+      `milbench.contracts.task.Task.instances_are_ordered`.
     - position: (B, *positions) int64, the class that each position shows, C for background.
 
     Raises UsageError where the target cannot be made from the truth of the bags, or the network
@@ -50,14 +51,15 @@ def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Ten
         return truth.classes
     if supervision == "count":
         return _class_counts(truth.classes, num_classes)
+    # What is left is the supervision "position".
     if truth.position_classes is not None:
         return truth.position_classes
     centres = network.centres_in(bags)
     if truth.boxes is None or centres is None:
         raise UsageError(f"{loss.name} needs bags with boxes and a network with position centres")
     classes = _position_classes(truth, truth.boxes, centres, num_classes)
-    # The K positions of a sequence count as one row. So `classes` is (B, 1, K), while logits are
-    # (B, C+1, K).
+    # The K positions of a sequence count as one row. So `classes` is (B, 1, K) there, while logits
+    # are (B, C+1, K).
     return classes.view(len(bags), *logits.shape[2:])
 
 
@@ -101,6 +103,7 @@ def _position_classes(
     distance = torch.maximum(distance_down, distance_across)
     is_near = distance < CENTRAL
     is_nearest_position = distance == distance.amin(dim=(2, 3), keepdim=True)
+    # Where a bag has fewer than M instances, the remaining classes are -1.
     is_box = (box_classes >= 0) & (right > left) & (bottom > top)
     shows = (is_near | is_nearest_position) & is_box
 

@@ -33,7 +33,7 @@ _DIGEST_BYTES = 32
 
 @dataclass(frozen=True, eq=False)
 class BagStore:
-    """The instances of B bags, N in all, of D features; for images, of D channels."""
+    """The N instances of B bags. An instance has D features; for images these are D channels."""
 
     offsets: NDArray[np.int64]
     """(B + 1,): bag b has the instances offsets[b] to offsets[b + 1] - 1."""
@@ -190,19 +190,19 @@ def scan(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str) -> Scan:
     means = np.empty((pieces, width))
     squares = np.empty((pieces, width))
     hashes: list[Any] = []
-    # A block goes from the piece `first` to the piece before `last`.
+    # A block holds the pieces from `first` to the one before `end`: as many as fit into it. No
+    # piece is larger than a block, so that there is at least one.
     first = 0
     while first < pieces:
-        # A block has as many pieces as fit into it, and at least one.
-        next_block = int(np.searchsorted(cuts, cuts[first] + rows_a_block, side="right")) - 1
-        last = max(first + 1, next_block)
-        stored = np.ascontiguousarray(rows[cuts[first] : cuts[last]])
-        piece_starts = cuts[first:last] - cuts[first]
-        piece_sizes = np.diff(cuts[first : last + 1])
-        _update_hashes(hashes, stored, piece_starts, piece_sizes, begins_bag[first:last])
+        limit = cuts[first] + rows_a_block
+        end = int(np.searchsorted(cuts, limit, side="right")) - 1
+        stored = np.ascontiguousarray(rows[cuts[first] : cuts[end]])
+        piece_starts = cuts[first:end] - cuts[first]
+        piece_sizes = np.diff(cuts[first : end + 1])
+        _update_hashes(hashes, stored, piece_starts, piece_sizes, begins_bag[first:end])
         values = to_single_precision(stored, dtype).astype(np.float64)
-        means[first:last], squares[first:last] = _moments(values, piece_starts, piece_sizes)
-        first = last
+        means[first:end], squares[first:end] = _moments(values, piece_starts, piece_sizes)
+        first = end
     # A bag may have several pieces, whose moments are merged.
     if pieces > len(starts):
         first_pieces = np.flatnonzero(begins_bag)
@@ -215,7 +215,7 @@ def scan(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str) -> Scan:
 def _cut_into_pieces(starts: NDArray[np.int64], count: int, rows_a_block: int) -> NDArray[np.int64]:
     """Return the rows at which pieces start, and at the end `count`, the number of all rows.
 
-    A piece is a whole bag that fits into a block, or a part of a larger bag.
+    A piece is a whole bag that fits into a block, or a part of a larger bag that does.
 
     Args:
         starts: (n,), the first row of each bag.
@@ -224,13 +224,12 @@ def _cut_into_pieces(starts: NDArray[np.int64], count: int, rows_a_block: int) -
     """
     cuts = np.union1d(starts, np.arange(0, count, rows_a_block))
     # The cuts at the blocks are meant for large bags. Those inside bags that fit into a block are
-    # dropped. A single bag has no cut to drop: it is large, or is itself the first block.
-    if len(starts) > 1:
-        sizes = np.diff(np.append(starts, count))
-        is_row_of_large_bag = np.repeat(sizes > rows_a_block, sizes)
-        cuts_in_large_bags = cuts[is_row_of_large_bag[cuts]]
-        cuts = np.union1d(starts, cuts_in_large_bags)
-    return np.append(cuts, count)
+    # dropped.
+    sizes = np.diff(np.append(starts, count))
+    bag_of_cut = np.searchsorted(starts, cuts, side="right") - 1
+    is_in_large_bag = sizes[bag_of_cut] > rows_a_block
+    is_start_of_bag = np.isin(cuts, starts)
+    return np.append(cuts[is_start_of_bag | is_in_large_bag], count)
 
 
 def _update_hashes(
@@ -364,7 +363,9 @@ def _bag_offsets(files: Sequence[BagFile]) -> NDArray[np.int64]:
 def _read_as(file: BagFile, dtype: str, stored: np.dtype[Any]) -> NDArray[Any]:
     """Return the array of a file as numbers of the type `dtype`.
 
-    `stored` is the type of numpy in which these numbers are stored. Raises ValueError where the
+    `stored` is the type of numpy in which these numbers are stored. Numbers of the type bfloat16
+    come in single precision, where `dtype` is another type: whoever stores them converts them once
+    more. Raises ValueError where the
     array has another shape than the header of its file said.
     """
     array = file.read()
@@ -372,7 +373,7 @@ def _read_as(file: BagFile, dtype: str, stored: np.dtype[Any]) -> NDArray[Any]:
         raise ValueError(f"it has the shape {array.shape}, expected {file.shape}")
     if file.dtype == dtype:
         return array
-    if BFLOAT16 in (dtype, file.dtype):
+    if file.dtype == BFLOAT16:
         return to_single_precision(array, file.dtype)
     return array.astype(stored)
 

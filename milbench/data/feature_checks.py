@@ -14,9 +14,12 @@ from milbench.data.table_options import FeatureOptions, leave_out_flag
 from milbench.data.written_numbers import thousands_remedy
 
 FAR = 5
-"""A value is far from all others if its distance from them is more than this times their range."""
+"""A value is far from all others if it is more than this many times their range away from them."""
 _LEAST_CODE = 999
-"""The least absolute value of a far value that occurs once and may be a code for a missing one."""
+"""A far value that occurs only once is reported if its absolute value is at least this.
+
+It may then be a code for a missing value, such as -999.
+"""
 _MOST_FAR_VALUES = 4
 """How many features with far values a finding names."""
 _FEWEST_OTHERS = 10
@@ -29,13 +32,13 @@ _ROUNDING = 0.1
 """How far a number with three decimals, times 1000, may be from an integer.
 
 Features are stored in single precision. A number below 1000 is then off by at most 0.00003, and
-1000 times the number by at most 0.03.
+1000 times the number by at most 0.03. The bound is a little larger, to be safe.
 """
 _YEAR_2000 = 946_684_800
 _YEAR_2100 = 4_102_444_800
 """The seconds from the beginning of 1970 to the beginnings of 2000 and of 2100."""
 _UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
-"""Unit of a time stamp -> how many of these are a second."""
+"""Unit of a time stamp -> how many of this unit make a second."""
 
 
 def check_features(bags: OwnBags) -> Iterator[Finding]:
@@ -101,7 +104,8 @@ def odd_features(
 ) -> Iterator[Finding]:
     """Yield a finding for features that are named like ids, labels or coordinates.
 
-    The columns `groups` are left out: `milbench.data.group_checks` reports them.
+    The columns `groups` are left out: `milbench.data.group_checks` reports them, since their equal
+    values may say which bags belong together.
     """
     odd = [name for name in bags.feature_names if _is_no_feature(name) and name not in groups]
     if odd:
@@ -125,11 +129,11 @@ def time_stamps(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
     names = []
     texts = []
     means = bags.store.means
-    for unit, parts in _UNITS.items():
-        is_time = (means >= _YEAR_2000 * parts) & (means <= _YEAR_2100 * parts)
+    for unit, per_second in _UNITS.items():
+        is_time = (means >= _YEAR_2000 * per_second) & (means <= _YEAR_2100 * per_second)
         for number in np.flatnonzero(is_time.all(axis=0)).tolist():
             name = bags.feature_names[number]
-            seconds = means[:, number] / parts
+            seconds = means[:, number] / per_second
             first = datetime.fromtimestamp(seconds.min(), UTC).date()
             last = datetime.fromtimestamp(seconds.max(), UTC).date()
             names.append(name)
@@ -142,7 +146,7 @@ def time_stamps(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
 def _how_to_leave_out(bags: OwnBags, options: FeatureOptions, names: Sequence[str]) -> str:
     """Return the option that leaves features out, in brackets, for a message.
 
-    The result is "" where no feature would be left, or where features are read from files.
+    The result is "" where no feature would remain, or where features are read from files.
     """
     flag = "" if options.of_files else leave_out_flag(options.features, names, bags.feature_names)
     return f" ({flag} leaves them out)" if flag else ""
@@ -159,6 +163,7 @@ def far_values(bags: OwnBags) -> Iterator[Finding]:
         if text:
             texts.append(text)
         # To describe a value takes a pass over the features, so only the first few are described.
+        # One more than these shows that there are others.
         if len(texts) > _MOST_FAR_VALUES:
             texts[-1] = "and others"
             break
@@ -169,11 +174,12 @@ def far_values(bags: OwnBags) -> Iterator[Finding]:
 
 def _far_ends(bags: OwnBags) -> Iterator[tuple[int, float]]:
     """Yield each feature whose smallest or largest value is far from all others, with the value."""
+    # For each feature the smallest value, the next larger one, the second largest and the largest.
     # In double precision, since the difference of 3e38 and -3e38 overflows in single precision.
     low, next_low, next_high, high = bags.store.ends().astype(np.float64)
     for extreme, nearest, opposite in ((low, next_low, high), (high, next_high, low)):
-        # `nearest` is the next value after the extreme one, and `opposite` the other end, so that
-        # this is the range of all other values. A feature with a single value has no next value:
+        # `span` is the range of all other values: `nearest` is the next value after the extreme
+        # one, and `opposite` the other end. A feature with a single value has no next value, and
         # `nearest` is then infinite.
         span = np.where(np.isfinite(nearest), abs(opposite - nearest), 0)
         is_far = (span > 0) & (abs(nearest - extreme) > FAR * span)
@@ -182,7 +188,10 @@ def _far_ends(bags: OwnBags) -> Iterator[tuple[int, float]]:
 
 
 def _describe_far_value(bags: OwnBags, feature: int, value: float) -> str:
-    """Return how often and where a feature has its far value; "" if the value may well be true."""
+    """Return how often and where a feature has its far value; "" if it is not to be reported.
+
+    A value is not reported if it may well be true, or if there are too few others to compare with.
+    """
     matches = np.concatenate([block[:, feature] == value for block in bags.store.blocks()])
     count = int(matches.sum())
     others = len(matches) - count
@@ -196,9 +205,10 @@ def _describe_far_value(bags: OwnBags, feature: int, value: float) -> str:
 
 
 def marks_between_thousands(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
-    """Yield a finding for features whose decimal mark may separate thousands.
+    """Yield a finding for features whose decimal mark may separate thousands: 5.050 may mean 5050.
 
-    Read as decimals, such numbers are below 1000 and have three decimals: 5.050 may mean 5050.
+    Read as decimals, the numbers of such a feature are below 1000. Some of them are whole, and the
+    others have three decimals.
     """
     if options.of_files or options.form.thousands or not is_text(bags.path):
         return
@@ -215,10 +225,13 @@ def marks_between_thousands(bags: OwnBags, options: FeatureOptions) -> Iterator[
     suspects = [names[number] for number in np.flatnonzero(may_have_marks & has_fraction).tolist()]
     if not suspects:
         return
-    # Where a column holds lists, each number of the list is a feature, such as name[0]. It is no
-    # column of the file.
+    # Where a column holds lists, each number of the list is a feature, such as name[0]. Such a
+    # feature is no column of the file, and is left out here.
     in_file = column_names(bags.path, options.form)
     columns = [name for name in suspects if name in in_file]
+    # The numbers do not show how they were written: 2.500 is the same number as 2.5. So
+    # `thousands_remedy` looks at the texts in the file. It returns "" unless three digits follow
+    # every mark, some texts have no mark, and the option that it names reads the table.
     remedies = [thousands_remedy(bags.path, options.form, column, names) for column in columns]
     found = [remedy for remedy in remedies if remedy]
     yield from list_names("warning", "numbers that may have marks between thousands", found)

@@ -64,9 +64,7 @@ def table_of_folder(
         )
     if out.exists():
         raise UsageError(f"{out} is there already; --out names another table")
-    files = sorted(
-        path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")
-    )
+    files = sorted(path for path in folder.rglob("*") if _is_visible_file(folder, path))
     tables = [path for path in files if is_table(path)]
     column, data_files = _files_of_one_kind(folder, files, tables)
     if tables:
@@ -75,6 +73,7 @@ def table_of_folder(
         frame, source = _label_by_folders(folder, data_files)
     labelled_files = frame.pop(_FILES)
     paths = [Path(os.path.relpath(path, out.parent)).as_posix() for path in labelled_files]
+    _check_free(frame, column, tables)
     frame.insert(0, column, paths)
     check = ["milbench", "data", "check", str(out)]
     # A CSV may name a file in several rows, one for each of its boxes or events.
@@ -85,11 +84,30 @@ def table_of_folder(
     if column == "path":
         # A table of features needs names of bags. In a table of images or recordings the path of
         # the file is the name of the bag.
+        _check_free(frame, "bag", tables)
         frame.insert(0, "bag", _names_of_bags(paths))
         # The @ says that the column holds the paths of files of features, and not the features.
         check += ["-p", "task.features=@path"]
     write_table(frame, out)
     return f"{out}: {len(frame):,} rows; labels are {source}", check
+
+
+def _is_visible_file(folder: Path, path: Path) -> bool:
+    """Return whether a path is a file, and neither hidden nor in a hidden folder.
+
+    Programs leave hidden folders behind, such as .ipynb_checkpoints.
+    """
+    is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+    return path.is_file() and not is_hidden
+
+
+def _check_free(frame: pd.DataFrame, column: str, tables: list[Path]) -> None:
+    """Raise UsageError where the rows have a column already whose name the new table needs."""
+    if column in frame.columns:
+        raise UsageError(
+            f"{tables[0]} has a column {column!r}, and the new table has one of this name for "
+            "another purpose: rename it"
+        )
 
 
 def _names_of_bags(paths: list[str]) -> list[str]:
@@ -126,8 +144,9 @@ def _files_of_one_kind(
             f"features are read from files {', '.join(FEATURE_FILES)}, "
             f"sounds from {', '.join(AUDIO)}"
         )
-    (found,) = of_kind.items()
-    return found
+    # Name of the column -> files, for the only kind.
+    (name_and_files,) = of_kind.items()
+    return name_and_files
 
 
 def _label_by_folders(folder: Path, files: list[Path]) -> tuple[pd.DataFrame, str]:
@@ -201,6 +220,8 @@ def _with_labels(
     if label_column:
         # This raises UsageError where the table lacks the column that `labels` names.
         table.column(label_column, "the labels")
+        if label_column != "labels":
+            _check_free(frame, "labels", [table.path])
         renamed = frame.rename(columns={label_column: "labels"})
         return renamed, f"the column {label_column!r}"
     # A column of zeros alone, or of ones alone, is not taken for a class: it could be anything.
@@ -238,7 +259,7 @@ def _with_usual_columns(table: Path, frame: pd.DataFrame, column: str) -> tuple[
         row = int(frame[column].duplicated().argmax())
         twice = f"{table}: {frame[column].iloc[row]!r} is in several rows"
         known = " or ".join(", ".join(names) for names in known_names)
-        expected = f"the columns {known}" if known else "a row for each"
+        expected = f"the columns {known}" if known else "one row for each file"
         raise UsageError(f"{twice}, expected {expected} (it has: {shown_names([*frame.columns])})")
     usual_names = known_names[0]
     renamed = dict(zip(found[0], usual_names, strict=True))

@@ -72,6 +72,7 @@ def parse_list(text: str) -> list[Any]:
         raise ValueError("it is an object, expected the list alone")
     if not is_list(value):
         raise ValueError("expected a list in JSON or Python")
+    # NaN stands for a missing item. An infinite number is no class.
     for item in value:
         is_infinite = isinstance(item, float) and math.isinf(item)
         if is_infinite or not isinstance(item, str | bytes | int | float | None):

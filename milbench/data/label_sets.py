@@ -16,7 +16,7 @@ from milbench.data.table_files import is_text
 from milbench.data.table_options import LIST_MARK, TableOptions, listed
 from milbench.errors import UsageError
 
-_WHAT = "the classes of a bag; for columns of 0 and 1 -p task.labels='wren;owl' lists them"
+_WHAT = "the classes of a bag; for columns of 0 and 1, list them by -p task.labels='wren;owl'"
 """What messages say of the column of labels."""
 
 
@@ -30,9 +30,12 @@ class TableLabels(NamedTuple):
     columns: list[str]
     """The columns that the label sets were read from."""
     texts: list[str]
-    """The different texts in the column; [] for columns of 0 and 1, and for lists."""
+    """The different texts in the column of label sets, such as "owl;wren".
+
+    [] for columns of 0 and 1, and for a column of lists.
+    """
     nothing: dict[str, NDArray[np.bool_]]
-    """Label that means no class -> (N,), whether a row or bag has the label."""
+    """Label that means no class, such as "none" -> (N,), whether a row or bag has the label."""
 
 
 def label_columns(table: Table, labels: str) -> list[str]:
@@ -46,7 +49,10 @@ def label_columns(table: Table, labels: str) -> list[str]:
 
 
 def read_labels(table: Table, options: TableOptions) -> TableLabels:
-    """Return the label set of every row. Raises UsageError for a field that is no label set."""
+    """Return the label set of every row. Raises UsageError for a field that is no label set.
+
+    `options` has the parameters of the task: `labels`, `separator`, `nothing` and `classes`.
+    """
     columns = label_columns(table, options.labels)
     texts: list[str] = []
     if columns == [options.labels]:
@@ -54,7 +60,8 @@ def read_labels(table: Table, options: TableOptions) -> TableLabels:
     else:
         names = columns
         sets = _sets_in_indicators(table, columns)
-    # Labels that mean no class were read as classes. They are taken out of the label sets.
+    # Labels that mean no class, which the parameter `nothing` lists, were read as classes. They are
+    # taken out of the label sets.
     nothing = {}
     for label in map(class_name, listed(options.nothing)):
         nothing[label] = np.zeros(len(sets), bool)
@@ -77,6 +84,8 @@ def _sets_in_column(
 
     The texts are [] for a column of lists.
     """
+    # A field is a text that occurs in the column. `codes` has for each row the number of its field,
+    # so that equal texts are read only once.
     fields, codes, texts = _fields_of_column(table, name)
     classes_of_fields = []
     for number, value in enumerate(fields):
@@ -88,8 +97,8 @@ def _sets_in_column(
     names = sorted({name for classes in classes_of_fields for name in classes})
     number_of = {name: number for number, name in enumerate(names)}
     sets = np.zeros((len(fields), len(names)), bool)
-    for row, classes in enumerate(classes_of_fields):
-        sets[row, [number_of[name] for name in classes]] = True
+    for number, classes in enumerate(classes_of_fields):
+        sets[number, [number_of[name] for name in classes]] = True
     return names, sets[codes], texts
 
 
@@ -98,8 +107,8 @@ def _fields_of_column(
 ) -> tuple[Sequence[Any], NDArray[np.integer[Any]], list[str]]:
     """Return the fields of a column, the number (N,) of each row's field, and the different texts.
 
-    In a column of text each different text is one field. In a column of lists each row has a field
-    of its own, and the texts are [].
+    In a column of texts each different text is one field, whatever the number of its rows. In a
+    column of lists each row has a field of its own, and the texts are [].
     """
     values = table.column(name, _WHAT)
     if is_text(table.path) or not values.map(is_list).any():
@@ -153,12 +162,12 @@ def _ordered_sets(
         sets: the label sets.
         order: the classes that the parameter lists. It may list classes that no row has.
     """
-    strangers = [number for number, name in enumerate(names) if name not in order]
-    has_stranger = sets[:, strangers].any(axis=1)
-    if has_stranger.any():
-        row = int(has_stranger.argmax())
-        stranger = min(names[number] for number in strangers if sets[row, number])
-        raise unknown_class(table.place(row), stranger, order)
+    unlisted = [number for number, name in enumerate(names) if name not in order]
+    has_unlisted = sets[:, unlisted].any(axis=1)
+    if has_unlisted.any():
+        row = int(has_unlisted.argmax())
+        first_unlisted = min(names[number] for number in unlisted if sets[row, number])
+        raise unknown_class(table.place(row), first_unlisted, order)
     ordered = np.zeros((len(sets), len(order)), bool)
     for number, name in enumerate(order):
         if name in names:

@@ -28,16 +28,17 @@ def check_sequences(bags: OwnBags) -> Iterator[Finding]:
     seconds = f"{low / rate:.3g} to {high / rate:.3g} seconds, {rate:g} frames a second"
     yield Finding("fact", "time", seconds)
     yield Finding("fact", "features", f"{bags.store.width} in every frame")
+    # The marks of sequences are events.
     if bags.marks is not None:
         marked = int(bags.marked().sum())
-        # Of every class in their own label set.
+        # "Every class" means the classes in the label set of the sequence.
         detail = f"{marked:,} of {len(bags):,} sequences have an event of every class"
         yield Finding("fact", "events", detail)
         yield from _late_events(bags)
-    # A mean is finite only if all values are.
+    # The mean of a feature in a sequence is finite only if all its values are.
     is_broken = ~np.isfinite(bags.store.means).all(axis=1)
     broken = [names[number] for number in np.flatnonzero(is_broken)]
-    yield from list_names("fatal", "sequences with values that are not finite", broken, 20)
+    yield from list_names("fatal", "sequences with values that are not finite", broken, most=20)
     numbers = [str(number) for number in range(bags.store.width)]
     yield from constant_features(bags, numbers, " (counted from 0)")
     # Where every feature is constant in the whole table, `constant_features` has said so.
@@ -64,8 +65,8 @@ def _late_events(bags: OwnBags) -> Iterator[Finding]:
                 begin_late.append(f"{lasts} from {start:g}")
             elif end > lengths[bag] + frame:
                 end_late.append(f"{lasts} to {end:g}")
-    yield from list_names("fatal", "events after the end", begin_late, 4)
-    yield from list_names("warning", "events that end after their recording", end_late, 4)
+    yield from list_names("fatal", "events after the end", begin_late, most=4)
+    yield from list_names("warning", "events that end after their recording", end_late, most=4)
 
 
 def short_sequences(bags: OwnBags) -> Iterator[Finding]:
@@ -86,6 +87,6 @@ def short_sequences(bags: OwnBags) -> Iterator[Finding]:
     lacks_positions = (counts > positions) & ~lacks_frames
     without = [named[bag] for bag in np.flatnonzero(lacks_frames)]
     short = [named[bag] for bag in np.flatnonzero(lacks_positions)]
-    yield from list_names("fatal", "sequences with too few frames", without, 4)
+    yield from list_names("fatal", "sequences with too few frames", without, most=4)
     what = f"sequences with too few positions of {STRIDE} frames (-p network.stride=1 gives more)"
-    yield from list_names("warning", what, short, 4)
+    yield from list_names("warning", what, short, most=4)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -29,38 +28,45 @@ def checked_splits(
 ) -> list[BagSplit]:
     """Return the splits in which a part may lack a class; [] where no part can be expected to.
 
-    A part of a random split may lack a class if the class is rare. A part of a split that a column
-    or files say may lack any class, however common the class is.
+    In a random split a part may lack a class if the class is rare. If a column of the table or
+    files say how bags are split, a part may lack any class, however common the class is.
 
     Args:
         bags: the bags of a table.
         options: of the task, which say how bags are split.
-        seeds: the seeds of the splits to check; None: one for each fold, or 0 to 9 where there
-            are no folds.
+        seeds: the seeds of the splits to check; None: one for each fold of each repetition, or 0
+            to 9 where there are no folds.
 
     Raises:
         UsageError: where the bags cannot be split as the options say.
     """
     if bags.split:
         return [split_bags(bags, options, 0)]
+    # What a split keeps together: the bags of a group, or each bag if there are no groups.
     units = np.unique(bags.groups or bags.bags, return_inverse=True)[1]
-    has_folds = bool(options.folds or options.splits)
-    # Two bags or groups are too few to train, to validate and to test on. `check_parts` says so.
+    are_given = bool(options.splits)
+    # A unit to train on, one to test on and, unless the options ask for no validation bags, one to
+    # validate on. Of a random split `check_parts` reports that there are too few; of folds and of
+    # splits in files, `split_bags` below does.
+    fewest = 3 if options.validation else 2
     count = units.max() + 1
-    if count <= 2 and not has_folds:
+    is_random = not options.folds and not are_given
+    if is_random and count < fewest:
         return []
     if seeds is None:
         seeds = range(_count_splits(bags, options))
-    are_given = bool(options.splits)
     if not are_given and not _has_rare_class(bags.labels, units):
         return []
     return [split_bags(bags, options, seed) for seed in seeds]
 
 
 def _count_splits(bags: OwnBags, options: TableOptions) -> int:
-    """Return how many splits to check: as many as there are folds, or else `_SPLITS_CHECKED`."""
-    counts = count_folds(bags, options)
-    return _SPLITS_CHECKED if counts is None else math.prod(counts)
+    """Return how many splits to check: all folds of all repetitions, or else `_SPLITS_CHECKED`."""
+    folds_and_repeats = count_folds(bags, options)
+    if folds_and_repeats is None:
+        return _SPLITS_CHECKED
+    folds, repeats = folds_and_repeats
+    return folds * repeats
 
 
 def _has_rare_class(labels: NDArray[np.bool_], units: NDArray[np.int64]) -> bool:
@@ -70,13 +76,17 @@ def _has_rare_class(labels: NDArray[np.bool_], units: NDArray[np.int64]) -> bool
         labels: (B, C), the label sets.
         units: (B,), the number of the group of each bag, or of the bag if there are no groups.
     """
+    # Two columns for each class: whether a bag has the class, and whether it lacks the class.
     has_or_lacks = np.concatenate([labels, ~labels], axis=1)
-    fewest = min(len(np.unique(units[of_class])) for of_class in has_or_lacks.T)
+    fewest = min(len(np.unique(units[is_counted])) for is_counted in has_or_lacks.T)
     return fewest < _RARE
 
 
 def check_parts(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
-    """Yield a fact on the split that a column says, or a finding if bags are too few to split."""
+    """Yield a fact on the split that a column says, or a finding if bags are too few to split.
+
+    Groups are counted instead of bags where there are groups, since a split keeps them together.
+    """
     what = "group" if bags.groups else "bag"
     units = len(set(bags.groups or bags.bags))
     if bags.split:
@@ -93,8 +103,10 @@ def check_parts(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
 def split_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> Iterator[Finding]:
     """Yield findings for classes that no bag in a part of a split has, or that every bag has.
 
-    Also yield a finding for bags that are in no part of the first split.
+    Also yield a finding for bags that are in no part of the first split. `splits` are those of
+    `checked_splits`, or () if the caller has not made any.
     """
+    # The split of a column needs no seed and no options, so it can be checked in any case.
     if bags.split and not splits:
         splits = [split_of_column(bags.split)]
     gaps = _count_gaps(bags, splits)
@@ -117,7 +129,7 @@ def split_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> Iterator[Finding]:
 
 @dataclasses.dataclass
 class _Gaps:
-    """In how many splits a part lacks a class, or lacks bags without it."""
+    """In how many splits a part has no bag with a class, or has the class in every bag."""
 
     missing: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
     """(class, part) -> the number of splits in which no bag of the part has the class."""
@@ -136,10 +148,11 @@ class _Gaps:
 
 
 def _count_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> _Gaps:
-    """Count in how many splits a part lacks a class, or lacks bags without it."""
+    """Count the splits in which a part has no bag with a class, or has the class in every bag."""
     gaps = _Gaps()
     names = np.array(bags.class_names, object)
-    # A class that is in all bags of the table, or in none, is reported elsewhere.
+    # Whether some bags of the table have a class and some do not. Other classes are reported by
+    # `check_classes`.
     is_varied = ~bags.labels.all(axis=0) & bags.labels.any(axis=0)
     for split, part in itertools.product(splits, SPLITS):
         labels = bags.labels[getattr(split, part)]
@@ -149,7 +162,7 @@ def _count_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> _Gaps:
             gaps.without_threshold += 1
         missing = names[is_varied & ~labels.any(axis=0)]
         everywhere = names[is_varied & labels.all(axis=0)]
-        # A part is counted once, see `_Gaps.everywhere`.
+        # A part that lacks a class is counted for this alone, see `_Gaps.everywhere`.
         if len(missing):
             gaps.missing.update((name, part) for name in missing)
         else:

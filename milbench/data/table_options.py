@@ -37,14 +37,19 @@ LEFT_OUT = "!"
 _CHARACTERS = {"tab": "\t", r"\t": "\t", "space": " "}
 """Word of the command line -> the character, hard to type, that it stands for."""
 _DECIMALS = ("", ".", ",")
+"""The values that the parameter `decimal` may have."""
 _THOUSANDS = ("", ",", ".", "'", " ", "space")
+"""The values that the parameter `thousands` may have."""
 FORM = ("field_separator", "decimal", "thousands")
 """The parameters that become a `TableFormat`: how the fields of a text file are written."""
 _AFTER_READING = {
     "table", "splits", "folds", "repeats", "test", "validation", "batch_bags", "batch_instances",
     "instances", "small_bags", "flip", "crop",
 }  # fmt: skip
-"""The parameters that do not change what is read, but what is done with the bags afterwards."""
+"""The parameters that do not change how a table is read, but what is done with its bags afterwards.
+
+`table` is one of them: it says where the table is, and not how to read it.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +84,9 @@ class TableOptions:
         folds: the number of folds into which bags are put at random, so that label sets are about
             as frequent in each fold; 0: each seed makes a random split instead.
         repeats: how often the bags are put into folds.
-        test: the share of the bags to test on in a random split; 0: all bags are trained on,
-            whatever the table says of a split. This is for a network to be used: its error
-            is not known.
+        test: the share of the bags to test on in a random split; 0: all bags are trained on, and
+            none are validated or tested on, whatever the table or `validation` says. This is for a
+            network to be used: its error is not known.
         validation: the share of all bags to validate on. They are taken from those to train on, and
             only where neither the table nor `splits` says which bags to validate on.
         batch_bags: the number of bags in a training batch, at most.
@@ -89,9 +94,10 @@ class TableOptions:
 
     kind: ClassVar[Kind]
     added: ClassVar[dict[str, Any]] = {"field_separator": "", "thousands": "", "nothing": ""}
-    """Parameters that later versions added, with the values that change nothing.
+    """Parameters that were added after cells had been stored, with the values that change nothing.
 
-    With these values a table is read as by a version without the parameters.
+    A cell in which a parameter has this value has the id that it had before. See
+    `milbench.contracts.parameters`.
     """
     table: str
     labels: str = "labels"
@@ -157,6 +163,9 @@ class TableOptions:
             raise UsageError(
                 f"task.folds={folds} would be other folds than those of task.splits={self.splits!r}"
             )
+        # Files of splits say which bags are tested on, so that the share `test` does not count.
+        if self.splits:
+            return
         tested = 1 / folds if folds else self.test
         if tested + validation >= 1:
             said = f"task.folds={folds}" if folds else f"task.test={self.test:g}"
@@ -169,7 +178,10 @@ class TableOptions:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """The parameters that change what is read, with their values."""
+        """The parameters that change how a table is read, with their values.
+
+        `milbench.data.load_bags` keeps a cache of the bags for each set of these values.
+        """
         return {name: value for name, value in vars(self).items() if name not in _AFTER_READING}
 
 
@@ -250,8 +262,8 @@ class FeatureOptions(TableOptions):
         coords: two columns, "x;y", that say where instances are in the plane; "": none, or the
             array `coords` in files that have it.
         batch_instances: the most instances in a batch to train or evaluate on, with the padding of
-            smaller bags. A training batch has as many bags as fit if all were as large as the
-            largest of them, and at least one.
+            smaller bags. A training batch has as many bags as would fit if all were as large
+            as the largest training bag, and at least one.
         instances: the most instances of a bag to train on: a random sample in every epoch; 0: all
             instances. The label set stays that of the whole bag, though the sample may lack some of
             its classes. Evaluation is always on all instances.

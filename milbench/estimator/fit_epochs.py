@@ -16,7 +16,7 @@ from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold, predicte
 from milbench.training.training_setup import Model
 
 PATIENCE = 10
-"""How many epochs without improvement training goes on for by default, with validation bags."""
+"""By default training ends after this many epochs without improvement on validation bags."""
 
 
 @dataclass
@@ -74,7 +74,8 @@ class Fit:
         history = self._history
         # For `Patience` larger values are better, so that it is given the negative loss.
         best = None if history.best_loss is None else -history.best_loss
-        patience = Patience(best, self._rules.tol, self._rules.n_iter_no_change)
+        # Without `n_iter_no_change` training does not end early.
+        patience = Patience(best, self._rules.tol, epochs=self._rules.n_iter_no_change)
         for line, loss in self._epochs():
             patience.look_at(-loss)
             self._say(line)
@@ -92,7 +93,9 @@ class Fit:
         """
         history = self._history
         epochs_to_wait = self._rules.n_iter_no_change or PATIENCE
-        patience = Patience(history.best_score, self._rules.tol, epochs_to_wait)
+        patience = Patience(history.best_score, self._rules.tol, epochs=epochs_to_wait)
+        # With a warm start it can happen that no epoch of this fit is better than the weights that
+        # it begins with.
         best_weights = weights_of(self._training.model)
         for line, _ in self._epochs():
             score = self._validation_score(validation)
@@ -110,7 +113,7 @@ class Fit:
         return model
 
     def _epochs(self) -> Iterator[tuple[str, float]]:
-        """Train epoch by epoch. After each epoch, yield a line about it, and its mean loss."""
+        """Train epoch by epoch. After each epoch, yield a line to print, and its mean loss."""
         epochs = self._training.epochs
         self._history.epochs = 0
         for epoch in range(epochs):

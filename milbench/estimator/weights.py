@@ -59,10 +59,9 @@ def weigh_bags(
     with np.errstate(over="ignore"):
         if sample_weight is not None:
             # A bag without weight stays at 0, even if its weight by classes is infinite.
-            counts = sample_weight > 0
-            weights = np.multiply(
-                by_classes, sample_weight, where=counts, out=np.zeros(len(sample_weight))
-            )
+            has_weight = sample_weight > 0
+            weights = np.zeros(len(sample_weight))
+            np.multiply(by_classes, sample_weight, where=has_weight, out=weights)
         total = weights.sum()
     if not np.isfinite(total):
         raise UsageError("class_weight: the product over the classes of a bag is too large")
@@ -98,7 +97,7 @@ def _balanced(labels: Bools, bag_counts: Floats) -> Floats:
 
     Args:
         labels: (B, C) bool, the label sets.
-        bag_counts: (B,), as how many bags each bag counts in the totals.
+        bag_counts: (B,), as how many bags each bag counts in the totals: its sample weight, or 1.
     """
     weights = np.ones(len(labels))
     for has_class in labels.T:

@@ -34,11 +34,11 @@ from milbench.evaluation.by_bag import (
 from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold, predicted_sets
 
 THRESHOLD = "chosen/threshold"
-"""The name of the threshold that is chosen by the set error."""
+"""The key, among the metrics, of the threshold that is chosen by the set error."""
 LABEL_THRESHOLD = "chosen/label_threshold"
-"""The name of the threshold that is chosen by the label error."""
-CHOSEN_BY = "chosen/bags"
-"""The name of the number of bags by which both thresholds are chosen."""
+"""The key of the threshold that is chosen by the label error."""
+CHOOSING_BAGS = "chosen/bags"
+"""The key of the number of bags on which both thresholds are chosen."""
 LARGEST_LOG_PROB = -(2.0**-24)
 """The logarithm of the largest probability below 1 in single precision.
 
@@ -59,7 +59,8 @@ class Thresholds(NamedTuple):
     by_labels: float
     """The threshold that is chosen by the label error.
 
-    The metrics whose names begin with `own_` use it.
+    The metrics `own_label_error` and `own_macro_f1` use it. Their names say that single classes
+    have a threshold of their own, beside that of whole label sets.
     """
 
 
@@ -94,7 +95,7 @@ def metrics_of(predictions: Predictions) -> dict[str, float]:
     values = {
         THRESHOLD: thresholds.by_sets,
         LABEL_THRESHOLD: thresholds.by_labels,
-        CHOSEN_BY: float(len(predictions[predictions.choosing_split])),
+        CHOOSING_BAGS: float(len(predictions[predictions.choosing_split])),
     }
     for split in predictions.reported_splits:
         for metric, value in _metrics_of_split(predictions, split, thresholds).items():
@@ -170,6 +171,7 @@ def outcomes_of_split(
     """
     bags = predictions[split]
     one = np.ones(len(bags))
+    # (n,), how many classes are judged in each bag: all C of them.
     classes = np.full(len(bags), bags.labels.shape[1])
     # (n, C), whether the predicted label set of a bag is wrong about a class.
     misjudged = predicted_sets(bags.presence, thresholds.by_sets) != bags.labels
@@ -191,6 +193,7 @@ def outcomes_of_split(
         found["posterior_error"] = _ratio(bags.wrong, bags.sizes, bags)
     if bags.log_prob is not None and np.isfinite(bags.log_prob).all():
         found["nll"] = _ratio(-bags.log_prob, one, bags)
+    # Metrics that a task defines itself, such as `mean_iou` of boxes in images of strings.
     for metric, ratio in bags.ratios.items():
         found[metric] = _ratio(ratio.sums, ratio.weights, bags)
     return found
@@ -290,6 +293,7 @@ def no_skill_errors(
         is_of_that_class = one_instance_bags.labels[:, most_common_class]
         errors["no_skill_instance_error"] = 1 - is_of_that_class.mean()
     if bags.instance_classes is not None:
+        # How many instances show each class.
         counts = bags.instance_classes
         errors["no_skill_posterior_error"] = 1 - counts.max() / counts.sum()
     return {name: float(error) for name, error in errors.items()}
@@ -328,7 +332,9 @@ def class_counts(predictions: Predictions) -> NDArray[np.int64]:
     bags = predictions["test"]
     predicted = predicted_sets(bags.presence, _threshold_by(predictions, "sets"))
     both = bags.labels & predicted
-    counts: NDArray[np.int64] = np.stack([bags.labels, predicted, both]).sum(axis=1).T.astype(int)
+    # (3, n, C), summed over the n bags to (3, C).
+    sums = np.stack([bags.labels, predicted, both]).sum(axis=1)
+    counts: NDArray[np.int64] = sums.T.astype(int)
     num_classes = len(counts)
     if num_classes > CONFUSION_LIMIT:
         return counts
@@ -354,8 +360,9 @@ def reliability(bags: SplitPredictions) -> dict[str, list[Bin]]:
         bins["presence_ece"] = reliability_bins(probabilities, bags.labels.ravel())
     if bags.even_odds_log_prob is not None:
         wrong = (predicted_sets(bags.presence, EVEN_ODDS) != bags.labels).any(axis=1)
-        # Probabilities so near to 1 are rounding noise of single precision. They are made equal,
-        # so that they share a bin.
+        # The probability of the label set that is predicted at even odds, which may be wrong. How
+        # far it is from 1 is rounding noise where its logarithm is above
+        # LARGEST_LOG_PROB. Such probabilities are made equal, so that they share a bin.
         log_prob = bags.even_odds_log_prob.astype(np.float64).clip(max=LARGEST_LOG_PROB)
         bins["set_ece"] = reliability_bins(np.exp(log_prob), ~wrong)
     return bins
@@ -411,15 +418,18 @@ def chosen_decoder(predictions: Predictions) -> Decoder:
     return min(decoders, key=lambda decoder: int(wrong_strings(reading, decoder).sum()))
 
 
-def _reading_metrics(reading: Reading, decoder: Decoder) -> dict[str, float]:
+def _reading_metrics(reading: Reading, chosen: Decoder) -> dict[str, float]:
     """Return the shares of strings that are read wrongly, and the average precision of boxes.
 
-    The shares are given for every decoder, and for every pattern of errors of the chosen decoder.
+    The share of wrong strings is given for every decoder, and without a decoder's name for
+    `chosen`, the decoder that was chosen. For `chosen`, the share of each pattern of errors is
+    given too.
     """
     values = {}
-    for each in get_args(Decoder):
-        values[f"transcription_error_{each}"] = float(wrong_strings(reading, each).mean())
-    values["transcription_error"] = values[f"transcription_error_{decoder}"]
+    for decoder in get_args(Decoder):
+        values[f"transcription_error_{decoder}"] = float(wrong_strings(reading, decoder).mean())
+    values["transcription_error"] = values[f"transcription_error_{chosen}"]
+    # `reading.pattern` is about the errors of the chosen decoder alone.
     for number, pattern in enumerate(PATTERNS):
         values[f"error_{pattern}"] = float((reading.pattern == number).mean())
     values["box_average_precision"] = box_average_precision(reading)

@@ -71,6 +71,7 @@ class Cell:
     def plugin_files(self) -> tuple[str, ...]:
         """The files, or names of modules, that hold the user's own plug-ins of the cell."""
         files = [choice.file for choice in self.choices.values()]
+        # The file is "" for what is built in or installed.
         return tuple(file for file in files if file)
 
     @property
@@ -92,7 +93,8 @@ class Cell:
     def with_sources(self, sources: Mapping[str, str]) -> Cell:
         """Return the cell with other sources of its plug-ins.
 
-        `sources` is kind ("loss", "task" or "network") -> the file or module of the plug-in.
+        `sources` is kind ("loss", "task" or "network") -> `Choice.source` of the plug-in: its file
+        or module, perhaps with `:MEMBER`.
         """
         cell = self
         if "loss" in sources:
@@ -108,7 +110,8 @@ class Cell:
 
         Its keys are "loss", "task", "network", "seed", "loss.KEY", "recipe.KEY" and so on.
         A parameter that was added after cells had been stored is left out at its neutral value, the
-        value that changes nothing (`milbench.contracts.parameters`); `Plan.params` has it too.
+        value that changes nothing (`milbench.contracts.parameters`); `Plan.params` includes
+        it.
         """
         flat: dict[str, Any] = {kind: choice.name for kind, choice in self.choices.items()}
         flat["seed"] = self.seed
@@ -142,6 +145,8 @@ class Cell:
             "network_revision": network.revision,
             "recipe": stored_recipe(self.recipe),
             "seed": self.seed,
+            # The next three keys say "file", but hold sources, perhaps with `:MEMBER`. What the
+            # code calls `Choice.file` is a source without `:MEMBER`.
             "loss_file": loss.source,
             "task_file": task.source,
             "network_file": network.source,
@@ -163,22 +168,26 @@ class Cell:
 
 
 NOT_HASHED = {
+    # No result depends on these: where a plug-in lies, and how spec and report name a choice.
     "loss_file",
     "task_file",
     "network_file",
     "task_name",
     "network_is_default",
-    # The class of the loss decides its supervision, and the name and revision are hashed.
+    # The class of the loss decides the supervision, and name and revision of the loss are hashed.
     "supervision",
-    # `Cell.id` hashes the format beside the other fields.
+    # `Cell.id` puts the format in front of the hashed fields instead.
     "format",
 }
-"""The fields of a record that `Cell.id` leaves out: no result depends on them."""
+"""The fields of a record that are not among the hashed fields of `Cell.id`."""
 
 
 @checked_dataclass(frozen=True)
 class _Record:
-    """The fields of `Cell.to_record`, with the types by which a file is checked."""
+    """The fields of `Cell.to_record`, with the types by which a file is checked.
+
+    A field with a default may be missing in the file.
+    """
 
     loss: str
     loss_params: dict[str, Any]
@@ -226,7 +235,7 @@ class _Record:
         )
         # As JSON text, since the argument is a key of a cache, which a dict cannot be.
         recipe = _recipe_of(to_json(self.recipe))
-        return Cell(loss, task, network, recipe, self.seed, self.format)
+        return Cell(loss, task, network, recipe, seed=self.seed, format=self.format)
 
 
 _RECORD = TypeAdapter(_Record)
@@ -247,6 +256,7 @@ def stored_recipe(recipe: Recipe) -> dict[str, Any]:
 
     Fields that were added after cells had been stored are left out at their neutral value, which
     changes nothing (`milbench.contracts.parameters`). A recipe that was read from an old cell keeps
-    exactly the fields that were stored, since the id of the cell depends on them.
+    exactly the fields that were stored, since the id of the cell depends on them. A recipe that is
+    planned anew has all fields.
     """
     return without_neutral(Recipe, recipe.model_dump(exclude_unset=True))

@@ -2,8 +2,8 @@
 
 Some settings are searched in a range, others in a list of values. A point has a value for each
 range. Each point is tried with every combination of the values in the lists, and each time this is
-a draw: a search with 16 points and one list of 3 values has 48 draws. The user gives the number of
-points, in a field that is named `Search.draws`.
+a draw. So a search with 16 points and one list of 3 values has 48 draws. The user gives the number
+of points, in a field that is named `Search.draws`.
 """
 
 import itertools
@@ -19,8 +19,9 @@ from milbench.experiment.spec import MOST_DRAWS, Dimension, Range, Search, Setti
 MOST_RANGES = 64
 """How many ranges a search may have.
 
-Points always have this many coordinates, of which a search uses the first ones. So a further range
-leaves the values of the other ranges as they are.
+Points always have this many coordinates, of which a search uses the first ones. A range gets the
+coordinate of its place in the order of ranges, see `space_of`. So a further range leaves the values
+of the ranges before it as they are.
 """
 
 
@@ -106,7 +107,8 @@ def points_of(ranges: Mapping[str, Range], count: int, seed: int) -> list[Settin
         raise UsageError(
             f"[tune] {len(ranges)} ranges are too many, expected at most {MOST_RANGES}"
         )
-    # Always of this many dimensions, see MOST_RANGES.
+    # The number of dimensions is always MOST_RANGES, since scrambling depends on it: with another
+    # number all coordinates would have other values.
     sequence = qmc.Sobol(MOST_RANGES, scramble=True, rng=seed)
     # scipy warns unless it is asked for a power of two, since only then the sequence is balanced.
     power = math.ceil(math.log2(count))

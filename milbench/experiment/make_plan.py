@@ -58,12 +58,7 @@ class _CellsOfTask:
     variants: list[_Variant]
 
     def cells(self) -> Iterator[Cell]:
-        """Yield the cells. Raises UsageError where they are too many."""
-        count = len(self.variants) * len(self.seeds)
-        if count > MOST_CELLS:
-            raise UsageError(
-                f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}"
-            )
+        """Yield the cells."""
         for variant in self.variants:
             for seed in self.seeds:
                 yield Cell(variant.loss, self.choice, variant.network, variant.recipe, seed)
@@ -93,7 +88,7 @@ def make_plan(
     task_classes = list(dict.fromkeys(tasks().get(choice.name) for choice in choices))
     # What can be checked without data comes first: to check data may take minutes.
     check_supervision(losses, task_classes, spec.supervision)
-    check_metrics(spec, task_classes, launch.is_changed)
+    check_metrics(spec, task_classes, flags_changed_spec=launch.is_changed)
     check_published(spec.published)
     data_dir = launch.execution.data_dir
     marks = marks_of_tasks(spec)
@@ -101,6 +96,7 @@ def make_plan(
     for choice in choices:
         task_marks = marks.get(choice.key, [])
         parts.append(_cells_of_task(spec, choice, losses, task_classes, task_marks, data_dir))
+    _check_number_of_cells(parts)
     notes = list(spec.notes)
     for part in parts:
         notes += part.task.remarks(data_dir, part.seeds)
@@ -109,7 +105,7 @@ def make_plan(
         notes.append(note)
     planned = _different_cells([_with_precision(part, precision) for part in parts])
     check_network_sections(spec.network, planned, task_classes)
-    check_contrasts(spec, planned, launch.is_changed)
+    check_contrasts(spec, planned, flags_changed_spec=launch.is_changed)
     return Plan(
         spec=spec,
         cells=planned,
@@ -120,6 +116,15 @@ def make_plan(
         precision=precision,
         neutral=_neutral_values(planned),
     )
+
+
+def _check_number_of_cells(parts: Sequence[_CellsOfTask]) -> None:
+    """Raise UsageError where the cells of all tasks together are too many."""
+    count = sum(len(part.variants) * len(part.seeds) for part in parts)
+    if count > MOST_CELLS:
+        raise UsageError(
+            f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}"
+        )
 
 
 def _different_cells(parts: Iterable[_CellsOfTask]) -> list[Cell]:
@@ -148,6 +153,7 @@ def _cells_of_task(
     this task.
     """
     task = new_task(choice)
+    # The choice gets the digest of its data, so that cells on other data are other cells.
     choice = replace(choice, data=task.check_data(data_dir))
     seeds = _seeds(spec, task, data_dir)
     variants = []
@@ -173,20 +179,22 @@ def _info(
 ) -> TaskInfo:
     """Return what a report needs to know of a task."""
     primary = spec.compare_by[0] if spec.compare_by else task.primary
-    # The value of `Task.chance` is that of the task's own primary metric.
+    # `Task.chance` is the value of the task's own primary metric for a network that knows nothing.
     chance = task.chance if primary == task.primary else None
-    of_spec = [value for value in spec.published if resolve(tasks(), value.task) == task.name]
-    known = [*task.published, *of_spec]
+    in_spec = [value for value in spec.published if resolve(tasks(), value.task) == task.name]
+    in_spec_or_task = [*task.published, *in_spec]
     # A published value may name a parameter that the choice leaves out: one that was added to the
     # task later, at the value that changes nothing.
     params: Params = with_neutral(type(task), choice.params)
-    published = [value for value in known if value.belongs_to(params, choice.data)]
+    published = [value for value in in_spec_or_task if value.belongs_to(params, choice.data)]
     return TaskInfo(
         primary=primary,
         chance=chance,
+        # The name of the parameter that sets the amount of training bags.
         amount=task.amount_parameter,
         published=published,
         folds=task.folds(data_dir),
+        # The number of test bags for each training bag, where seeds split the same bags.
         overlap=task.overlap(data_dir),
         marks=marks,
         is_tested=task.is_tested,
@@ -194,13 +202,17 @@ def _info(
 
 
 def _seeds(spec: Spec, task: Task, data_dir: Path | None) -> list[int]:
-    """Return the seeds of a task: those that the spec names, or else all folds of the task."""
+    """Return the seeds of a task: those that the spec names, or else one for each fold.
+
+    In a cross-validation with K folds a seed is the number of a fold: seeds 0 to K - 1 are the
+    folds of the first repetition, seeds K to 2K - 1 those of the second one, and so on.
+    """
     folds = task.folds(data_dir)
     if folds and spec.seeds is None:
         return list(range(folds.seeds))
     seeds = parse_seeds(spec.seeds)
-    # Folds without a number of repeats are repeated as often as the seeds ask for, so that any seed
-    # is a fold. Seeds are ascending.
+    # Where the number of repetitions is not fixed (`folds.repeats` is None), every seed is the
+    # number of a fold. Seeds are ascending, so that the last one is the largest.
     if folds and folds.repeats and seeds[-1] >= folds.seeds:
         raise UsageError(
             f"seed {seeds[-1]}: the {folds.repeats} x {folds.count} folds of {task.name} "

@@ -49,7 +49,9 @@ def check_supervision(
             )
 
 
-def check_metrics(spec: Spec, task_classes: Iterable[type[Task]], is_changed: bool) -> None:
+def check_metrics(
+    spec: Spec, task_classes: Iterable[type[Task]], *, flags_changed_spec: bool
+) -> None:
     """Raise UsageError where the spec names a metric that does not exist.
 
     A margin is the largest difference in a metric that does not matter. Its metric must also be one
@@ -60,10 +62,11 @@ def check_metrics(spec: Spec, task_classes: Iterable[type[Task]], is_changed: bo
     for owner, name in _named_metrics(spec):
         if name not in known:
             raise unknown(f"metric of {owner}", name, known)
+    # Losses are compared by the first metric; the others of `compare_by` are shown beside it.
     compared = spec.compare_by[:1] or primary
     for name in spec.margin:
         # A flag may have changed by which metric losses are compared.
-        if name not in compared and not is_changed:
+        if name not in compared and not flags_changed_spec:
             raise UsageError(
                 f"margin: losses are not compared by {name}; "
                 f"use {' or '.join(compared)}, or compare_by = [{name!r}]"
@@ -84,7 +87,7 @@ def _named_metrics(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def check_published(published: Iterable[Published]) -> None:
-    """Raise UsageError where a published value names no task, or a parameter that no cell has.
+    """Raise UsageError where a published value names no task, or an unknown parameter.
 
     The parameters are those of its protocol, which says how the source has trained, such as
     recipe.lr or task.size.
@@ -96,7 +99,8 @@ def check_published(published: Iterable[Published]) -> None:
             )
         names = _names_in_protocol(value)
         for name in value.protocol:
-            # The parameters of the loss and the network are not checked.
+            # Parameters of the loss and the network are not checked, since every network has other
+            # ones. Where a cell lacks a parameter, it is not compared (`Published.deviations`).
             is_of_loss = bool(value.loss) and name.startswith(("loss.", "network."))
             if name not in names and not is_of_loss:
                 raise unknown("parameter in the protocol of [[published]]", name, names)
@@ -145,7 +149,7 @@ def _has_network(task: type[Task], name: str) -> bool:
     return True
 
 
-def check_contrasts(spec: Spec, cells: Sequence[Cell], is_changed: bool) -> None:
+def check_contrasts(spec: Spec, cells: Sequence[Cell], *, flags_changed_spec: bool) -> None:
     """Raise UsageError where a contrast names a variant that does not exist.
 
     Where flags have changed the spec, a variant may be missing. Two contrasts of the same variants,
@@ -157,7 +161,7 @@ def check_contrasts(spec: Spec, cells: Sequence[Cell], is_changed: bool) -> None
     # A set of two variants, in either order -> the name of the contrast that has them.
     names: dict[frozenset[str], str] = {}
     for contrast in spec.contrasts:
-        if not is_changed:
+        if not flags_changed_spec:
             _check_variants_exist(contrast, variants_of_tasks)
         if contrast.first == contrast.second:
             raise UsageError(

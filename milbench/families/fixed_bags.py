@@ -31,7 +31,7 @@ from milbench.evaluation.evaluate import evaluate_bags, label_sets
 
 T = TypeVar("T")
 SHOWN = 8
-"""The most bags of a gallery."""
+"""The most bags of a gallery, the pictures of bags in a report."""
 
 
 class Lazy(Sequence[T]):
@@ -89,8 +89,8 @@ def make_truth(boxes_of_bags: Sequence[Sequence[tuple[int, Sequence[float]]]], m
     Args:
         boxes_of_bags: for each bag, the class and the box of each thing or event in the bag. A box
             has four numbers, as in `Truth.boxes`.
-        most: a number of boxes that no bag exceeds. Bags with fewer boxes are filled up with the
-            class -1.
+        most: a number of boxes that no bag exceeds. Bags with fewer boxes are filled up with boxes
+            of the class -1, which stands for no class.
     """
     classes = torch.full((len(boxes_of_bags), most), -1)
     boxes = torch.zeros(len(boxes_of_bags), most, 4)
@@ -104,14 +104,15 @@ def make_truth(boxes_of_bags: Sequence[Sequence[tuple[int, Sequence[float]]]], m
 def make_origin(items: Sequence[Tensor]) -> Origin:
     """Return the origin of bags that are numbered from 0.
 
-    `items` has for each bag the numbers (n,) of the items of which it is made.
+    `items` has for each bag the numbers (n,) of the items of which it is made. In the result, bags
+    of fewer items are filled up with -1.
     """
     padded = pad_sequence(list(items), batch_first=True, padding_value=-1)
     return Origin(torch.arange(len(items)), items=padded)
 
 
 def limited(count: int, limit: int | None) -> int:
-    """Return how many of `count` bags are left by a limit; None: all."""
+    """Return how many of `count` bags are evaluated with a limit; None: no limit."""
     return count if limit is None else min(count, limit)
 
 
@@ -123,11 +124,12 @@ class EvaluatedBags(Problem):
     """
 
     calibration: Sequence[Bags] | None = None
-    """Training bags by which thresholds are chosen where there is no validation split."""
+    """Training bags on which thresholds are chosen where there is no validation split."""
     training_labels: Tensor | None = None
     """(N, C) bool, label sets of training bags, from which the errors of no skill are computed.
 
-    None: they are taken from the first training batches.
+    No skill is the best answer that is the same for every bag. None: the label sets are taken from
+    the first training batches.
     """
     limit: int | None = None
     """The most bags of each split, and of each split's bags of one instance; None: all."""
@@ -159,8 +161,8 @@ class EvaluatedBags(Problem):
     def gallery(self) -> Bags:
         """Return bags with different classes.
 
-        They are test bags, or else those on which thresholds are chosen: training or validation
-        bags.
+        They are test bags if there are any, and otherwise the bags on which thresholds are chosen,
+        which are training or validation bags.
         """
         if "test" in self.splits:
             batches = self.splits["test"].bags
@@ -183,9 +185,9 @@ class FixedBags(EvaluatedBags):
     training_count: int
     """How many bags there are to train on."""
     make_batch: Callable[[Tensor, torch.Generator], Bags]
-    """Makes a batch of the training bags with the given numbers (B,), which count from 0.
+    """A function that makes a batch of training bags, given their numbers (B,), from 0 on.
 
-    It may change bags at random, by random numbers of the generator.
+    It may change bags at random, by random numbers of the generator that it is given.
     """
     bags_per_epoch: int | None = None
     """How many training bags an epoch has; None: each bag once.
@@ -208,13 +210,15 @@ class FixedBags(EvaluatedBags):
         batch_bags: int = 32,
         limit: int | None = None,
     ) -> Self:
-        """Return a problem of bags that are in memory, on the device where batches are needed.
+        """Return a problem of bags that are in memory.
+
+        The bags must be on the device of the network already: batches are not moved.
 
         Args:
             task: the task of the bags, which has a `format`.
             parts: the bags of `train`, and of `validation` and `test` where there are any. Without
                 `validation`, thresholds are chosen on training bags.
-            seed: the seed by which they were split.
+            seed: the seed by which the bags were split into these parts.
             batch_bags: the number of bags of a training batch.
             limit: the most bags of each split to evaluate on; None: all.
         """
@@ -232,6 +236,7 @@ class FixedBags(EvaluatedBags):
             splits["test"] = EvalSplit((), [parts["test"]])
 
         def make_batch(numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG001
+            # An index has to be on the device of what it selects from.
             return train.selected(to_device(numbers, train.labels.device))
 
         return cls(
@@ -277,12 +282,15 @@ def _mean_shape(bags: Bags, kind: BagKind) -> tuple[int, ...]:
     A set has the mean number of instances, and a sequence the mean number of frames.
     """
     shape = tuple(bags.instances.shape[1:])
+    # Without a mask all bags have this shape.
     if bags.mask is None or kind == "images":
         return shape
-    size = max(1, round(float(bags.mask.sum(dim=1).double().mean())))
+    mean_size = max(1, round(float(bags.mask.sum(dim=1).double().mean())))
     if kind == "sets":
-        return size, shape[1]
-    return shape[0], size
+        _, features = shape
+        return mean_size, features
+    features, _ = shape
+    return features, mean_size
 
 
 def differing(labels: Tensor, count: int) -> Tensor:

@@ -40,7 +40,7 @@ LINE_LENGTH = 90
 DIMMED = 0.5
 """The brightness of the picture below a sensitivity map, whose colours must stand out."""
 TINY = 1e-300
-"""What replaces a divisor of 0, where a class depends on no pixel."""
+"""The least divisor, instead of 0, if the probability of a class depends on no pixel."""
 
 
 def prediction_figure(model: Trained, picture: Image, prediction: Prediction) -> Figure:
@@ -63,7 +63,7 @@ def sensitivity_figure(model: Trained, picture: Image, prediction: Prediction) -
     """
     figure, axes = _figure_of(picture)
     show_image(axes, DIMMED * grey(picture) / 255)
-    # A class has a component if it is the most probable class at some position.
+    # The classes that are the most probable one at some position, since these have components.
     winning = sorted(set(prediction.components.cls.tolist()))
     if winning:
         _draw_sensitivities(axes, model, picture, prediction, winning)
@@ -87,20 +87,24 @@ def _draw_sensitivities(
         is_of_class = class_map == cls
         dependence = sensitivity(model.network, model.loss, instances, cls, is_of_class).numpy()
         relative_maps.append(dependence / max(dependence.max(), TINY))
-    values = np.stack(relative_maps)
-    strongest = np.array(winning)[values.argmax(axis=0)]
+    # (classes in `winning`, rows, columns), 1 at the pixel on which a class depends most.
+    relative = np.stack(relative_maps)
+    strongest = np.array(winning)[relative.argmax(axis=0)]
+    # Left, right, bottom and top of the picture in pixels.
     extent = (0, picture.width, picture.height, 0)
-    draw_classes(axes, strongest, values.max(axis=0), len(model.format.class_names), extent)
+    draw_classes(axes, strongest, relative.max(axis=0), len(model.format.class_names), extent)
 
 
 def draw_prediction(axes: Axes, model: Trained, picture: Image, prediction: Prediction) -> None:
     """Draw a picture in grey, and over it the most probable class of every position.
 
-    The names of the classes in the string are written where the classes were read.
+    Nothing is drawn where this is background. The name of each class that the decoder reads is
+    written where it was read.
     """
     show_image(axes, grey(picture) / 255)
     classes = prediction.probs.argmax(dim=0).numpy()
     strengths = prediction.probs.amax(dim=0).numpy()
+    # Positions are a grid that may be coarser than the pixels. It is drawn where its centres are.
     ys, xs = prediction.centres
     extent = extent_of(ys.numpy(), xs.numpy())
     draw_classes(axes, classes, strengths, len(model.format.class_names), extent)
@@ -108,7 +112,7 @@ def draw_prediction(axes: Axes, model: Trained, picture: Image, prediction: Pred
 
 
 def write_caption(axes: Axes, read: str, below: str) -> None:
-    """Write the string `read` in a picture above it, and the text `below` below it."""
+    """Write the string `read` above a picture, and the text `below` below it."""
     head = textwrap.fill(read or "nothing", LINE_LENGTH // 2)
     axes.set_title(literal(head), loc="left", color=INK, fontsize=14, fontweight="bold")
     lines = [textwrap.fill(line, LINE_LENGTH) for line in below.splitlines()]
@@ -135,8 +139,8 @@ def _figure_of(picture: Image) -> tuple[Figure, Axes]:
 def _name_components(axes: Axes, model: Trained, prediction: Prediction) -> None:
     """Write the name of its class into the middle of each component from which the string is read.
 
-    Some decoders leave components out, or look for components in another way than by the most
-    probable class: see `Prediction.read_from`.
+    These are not all components of `prediction.components`: some decoders leave components out, or
+    look for components in another way than by the most probable class.
     """
     ys, xs = prediction.centres
     components = prediction.read_from

@@ -18,7 +18,7 @@ from milbench.contracts.scores import Scores
 from milbench.contracts.task import Task
 from milbench.contracts.validation import validated
 from milbench.errors import UsageError
-from milbench.evaluation.metrics import CHOSEN_BY
+from milbench.evaluation.metrics import CHOOSING_BAGS
 from milbench.evaluation.reading.reader import Reader
 from milbench.experiment.cell import Cell
 from milbench.running.worker import set_torch_defaults
@@ -96,7 +96,7 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
     network = network_for(cell, task, bag_format, loss, initial=False)
     _load_weights(folder.weights, network, loss, subject)
     metrics = folder.last_metrics()
-    chosen_by = metrics.get(CHOSEN_BY)
+    chosen_by = metrics.get(CHOOSING_BAGS)
     return Trained(
         cell=cell,
         task=task,

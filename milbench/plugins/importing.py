@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib
-import importlib.util
 import io
 import os
 import sys
@@ -62,19 +61,23 @@ def importing(subject: str, module: str, *, is_built_in: bool = False) -> Iterat
     finally:
         # A plug-in may fork this process while it is imported. The child also comes here.
         end_if_forked(process)
+        # The folders are noted, so that `path_of_session` can leave them out for other plug-ins.
         note_added_folders(path_before)
+        # Without a default device tensors are on the CPU. The CPU as a default device would slow
+        # down every call of torch.
         torch.set_default_device(None if device == torch.device("cpu") else device)
         torch.set_default_dtype(dtype)
 
 
 def import_failure(subject: str, module: str, error: BaseException) -> UsageError:
     """Return the error that says what has ended an import, with the plug-in's innermost line."""
-    package = module.partition(".")[0]
+    package, _, _ = module.partition(".")
     # File and number of the lines of the plug-in that were being run, the innermost last.
     lines = []
     for frame, line in traceback.walk_tb(error.__traceback__):
         name = str(frame.f_globals.get("__name__"))
-        if name.partition(".")[0] == package:
+        package_of_line, _, _ = name.partition(".")
+        if package_of_line == package:
             lines.append((frame.f_code.co_filename, line))
     text = in_one_line(message(error))
     if isinstance(error, SyntaxError):
@@ -165,8 +168,8 @@ def _importable_names(folder: Path) -> set[str]:
 def _take_out(tops: set[str]) -> dict[str, ModuleType]:
     """Take the modules of top-level packages out of `sys.modules` and return them by name.
 
-    All modules of a package are taken out, whatever their files are: torch.ops, for example, has
-    the `__file__` "_ops.py".
+    All modules of a package that have a file are taken out, even where the file lies nowhere:
+    torch.ops, for example, has the `__file__` "_ops.py". Modules without a file are built in.
     """
     modules = _modules_named(tops)
     for name in modules:

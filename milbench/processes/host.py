@@ -187,7 +187,10 @@ class Host:
         return [connection for connection in connections if connection is not None]
 
     def _seconds_to_deadline(self) -> float | None:
-        """Return the seconds until the next deadline, None if there is none."""
+        """Return the seconds until the next deadline, None if there is none.
+
+        The deadline of a process that was killed at its time limit is over.
+        """
         deadlines = [
             forked.deadline
             for forked in self.running.values()
@@ -209,6 +212,7 @@ class Host:
     def _compute(self, call: Call, writer: Connection) -> NoReturn:
         """Compute a call in the forked process, send its outcome and end."""
         try:
+            # This process now leads a session and a group, which `kill_group` kills as a whole.
             os.setsid()
             end_with_parent(self.process)
             # Without this the host would adopt the orphans of this call, and kill them as strays as
@@ -217,6 +221,7 @@ class Host:
             self._drop_state_of_host()
 
             def ask_for_limit(seconds: float) -> None:
+                # "d" is the format of a floating-point number in double precision.
                 writer.send_bytes(LIMIT + struct.pack("d", seconds))
 
             outcome = compute(call, ask_for_limit)
@@ -266,6 +271,7 @@ class Host:
             # the same number.
             kill_group(process)
             _, status = os.waitpid(process, 0)
+            # A stray is not in `running`, and nobody waits for its answer.
             forked = self.running.pop(process, None)
             if forked is not None:
                 self._answer(forked, status)
@@ -274,6 +280,7 @@ class Host:
 
     def _answer(self, forked: _Forked, status: int) -> None:
         """Send the answer to the call of a process that has ended."""
+        # The process may have sent its outcome since `serve` looked.
         self._receive(forked)
         if forked.connection is not None:
             forked.connection.close()

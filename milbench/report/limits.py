@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from milbench.evaluation.metrics import CHOSEN_BY
+from milbench.evaluation.metrics import CHOOSING_BAGS
 from milbench.evaluation.thresholds import FEW_BAGS
 from milbench.report.bag_items import BagItems
 from milbench.report.formatting import counted, first_few, listed, number_word, readable
@@ -75,7 +75,7 @@ def few_bags_line(study: Study, task: str) -> str:
     """Return a line if thresholds on a task were chosen by few bags, else ""."""
     history = study.history(task)
     # The value of this metric is the number of bags that chose the threshold.
-    bag_counts = history.loc[history["metric"] == CHOSEN_BY, "value"]
+    bag_counts = history.loc[history["metric"] == CHOOSING_BAGS, "value"]
     if bag_counts.empty or bag_counts.min() >= FEW_BAGS:
         return ""
     return (

@@ -29,10 +29,10 @@ from milbench.report.uses import USES
 from milbench.store.results import COLUMNS, Results
 
 PLAN = "comparison.json.gz"
-"""The file of the plan."""
+"""The file of the plan: what was asked for, and the cells."""
 
 FRAME = "results.csv.gz"
-"""The file of the frame of results."""
+"""The file of the frame of results: a row for each value of a cell, by epoch and metric."""
 
 _WHOLE_NUMBERS = ("seed", "epoch", "draw")
 """The columns of the frame that are whole numbers."""
@@ -43,10 +43,9 @@ _NUMBERS = (*_WHOLE_NUMBERS, "value")
 def save(results: Results, folder: Path) -> None:
     """Write what a page is made from as small files.
 
-    They are the plan, and the frame of results with a further column `final`, see
-    `Study.is_final`. If cells have kept them, there are three more files: outcomes.npz with the
-    outcomes by the metrics that losses are judged by, test_items.npz with the items of test bags,
-    and classes.json with the counts by class.
+    They are the plan, and the frame of results. If cells have kept them, there are three more
+    files: outcomes.npz with the outcomes by the metrics that losses are judged by, test_items.npz
+    with the items of test bags, and classes.json with the counts by class.
 
     Raises UsageError if the folder cannot be written.
     """
@@ -54,6 +53,8 @@ def save(results: Results, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write_compressed(folder / PLAN, plan_to_json(results.plan))
+        # The column `final` says which rows the report shows. It is for people who open the file:
+        # `read` leaves it out, since a `Study` can always compute it again.
         frame = results.frame[list(COLUMNS)].assign(final=study.is_final())
         _write_compressed(folder / FRAME, frame.to_csv(index=False, float_format="%.8g"))
         # Results that `read` has returned for this folder have their outcomes, items and counts in
@@ -74,7 +75,10 @@ def _write_compressed(path: Path, text: str) -> None:
 
 
 def _save_outcomes(study: Study, path: Path) -> None:
-    """Write the outcomes of all cells for the metrics that losses are judged by."""
+    """Write the outcomes of all cells for the metrics that losses are judged by.
+
+    Outcomes say of one network, for every test item, what the item adds to a metric.
+    """
     kept = _judged_metrics(study)
     outcomes: dict[str, Outcomes] = {}
     for cell in sorted(study.results.folders):
@@ -87,8 +91,11 @@ def _save_outcomes(study: Study, path: Path) -> None:
         of_best = by_epoch[-1]
         chosen = of_best if study.plan.spec.selection == "validation" else of_last
         for name, of_items in chosen.items():
-            if name in kept:
-                outcomes[f"{cell}/{name}"] = of_items
+            # Of a published report, `chosen` has the outcomes of all cells, by CELL/METRIC. The
+            # names of other cells keep their prefix, so that they are not among `kept`.
+            metric = name.removeprefix(f"{cell}/")
+            if metric in kept:
+                outcomes[f"{cell}/{metric}"] = of_items
     if outcomes:
         write_atomically(path, lambda draft: save_outcomes(draft, outcomes))
     else:
@@ -96,7 +103,7 @@ def _save_outcomes(study: Study, path: Path) -> None:
 
 
 def _judged_metrics(study: Study) -> set[str]:
-    """Return the metrics by which losses are compared, and judged for each use."""
+    """Return the metrics by which losses are compared, by which learning shows, and of each use."""
     names = {*study.plan.spec.compare_by}
     for task in study.tasks:
         judged = [study.metric_of_use(task, use) for use in USES]
@@ -110,7 +117,11 @@ def _judged_metrics(study: Study) -> set[str]:
 
 
 def _save_bag_items(study: Study, path: Path) -> None:
-    """Write the groups and items of the test bags of all cells."""
+    """Write the groups and items of the test bags of all cells.
+
+    The items are what test bags are made of, and may be in several bags. Bags of one group, such as
+    a patient, are not independent.
+    """
     found: dict[str, BagItems] = {}
     for cell in study.results.folders:
         found |= study.evidence(cell).bag_items
@@ -155,7 +166,7 @@ def read(folder: Path) -> Results:
 
 
 def _read_frame(path: Path) -> pd.DataFrame:
-    """Return the frame that `save` wrote.
+    """Return the frame that `save` wrote, without the column `final`.
 
     An empty field is a missing value in a column of numbers, and an empty text elsewhere.
     """

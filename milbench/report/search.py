@@ -83,6 +83,7 @@ class SearchedArm:
         # The variance of each difference, in units of the variance between seeds.
         variances = 1 / self.seeds.drop(self.chosen) + 1 / self.seeds[self.chosen]
         deviations = self.deviation * variances**0.5
+        # A draw of which a seed failed is worse by nan, and nan is never smaller than a number.
         return int((worse_by < 2 * deviations).sum())
 
     @property
@@ -104,6 +105,7 @@ class SearchedArm:
 
     def at_edge(self, setting: str) -> bool:
         """Return whether the least or the largest value that was tried of a setting was chosen."""
+        # The loss may not have the setting, which is searched for another loss.
         if setting not in self.settings:
             return False
         values = self.settings[setting]
@@ -123,7 +125,7 @@ def searches(study: Study) -> list[SearchedArm]:
     # Task -> variant -> its values in the comparison. All arms of a task share an entry.
     fresh_by_task: dict[str, dict[str, pd.Series[float]]] = {}
     for key, chosen in search.chosen.items():
-        # The key is a text, and all draws of the arm have the arm itself.
+        # The key is only the text of an arm. The arm itself is taken from one of its draws.
         arm = next(iter(cells_by_arm[key].values())).arm
         if arm.task not in fresh_by_task:
             fresh_by_task[arm.task] = _fresh_values(study, search.metric, arm.task)
@@ -172,12 +174,14 @@ def _searched_arm(
     deviation = math.sqrt(by_draw.var().mean())
     if math.isnan(deviation):
         deviation = float(fresh.std())
-    settings = {number: draws[number].settings for number in means.index}
+    settings_by_draw = {number: draws[number].settings for number in means.index}
     return SearchedArm(
         task=draws[chosen].arm.task,
         variant=variant,
         metric=describe(_metric_name(search)),
-        settings=pd.DataFrame(settings).T.infer_objects(),
+        # The frame has a column for each draw, which is turned into a row. Turned columns hold
+        # plain objects: those that hold numbers get the type of numbers again.
+        settings=pd.DataFrame(settings_by_draw).T.infer_objects(),
         means=means,
         seeds=seeds,
         point_count=_count_points(draws.values()),
@@ -210,7 +214,10 @@ def _variant_of(arm: Arm, compared: Container[str]) -> str:
 
 def _fresh_values(study: Study, metric: str, task: str) -> dict[str, pd.Series[float]]:
     """Return variant -> seed -> the metric of the search, as measured in the comparison."""
-    rows = study.selected(task) if task in study.tasks else study.history(task)
+    if task not in study.tasks:
+        # The results have no cell of the comparison on this task.
+        return {}
+    rows = study.selected(task)
     # The search measures validation bags. If the comparison has none, test bags are taken instead.
     metrics = [metric, f"test/{metric.partition('/')[2]}"]
     # A seed may have both values. Sorted by name, "validation/..." comes after "test/...", and the
@@ -320,23 +327,29 @@ def _origin(arms: list[SearchedArm]) -> str:
 
 
 def _seeds(arms: list[SearchedArm]) -> str:
-    """Say with how many seeds draws were trained, and how many finalists there were."""
-    most = max(int(arm.seeds.max()) for arm in arms)
-    finalists = max(arm.finalists for arm in arms)
-    if finalists:
-        fewest = min(int(arm.seeds.min()) for arm in arms)
+    """Say with how many seeds draws were trained, and how many finalists there were.
+
+    Arms may differ: where few draws of an arm worked, it has fewer finalists than others.
+    """
+    with_finalists = [arm for arm in arms if arm.finalists]
+    if with_finalists:
+        fewest = _seed_words(int(arm.seeds.min()) for arm in with_finalists)
+        most = _seed_words(int(arm.seeds.max()) for arm in with_finalists)
+        finalists = _word_span(arm.finalists for arm in with_finalists)
         return (
-            f"All were trained with {_seed_words(fewest)}, the best {number_word(finalists)} with "
-            f"{_seed_words(most)}: among these finalists the mean over the seeds chose."
+            f"All were trained with {fewest}, the best {finalists} with {most}: among these "
+            "finalists the mean over the seeds chose."
         )
-    if most == 1:
+    seeds = _seed_words(int(arm.seeds.max()) for arm in arms)
+    if seeds == "one seed":
         return "Each was trained with one seed."
-    return f"Each was trained with {_seed_words(most)}, and the mean over them chose."
+    return f"Each was trained with {seeds}, and the mean over them chose."
 
 
-def _seed_words(count: int) -> str:
-    seeds = "seed" if count == 1 else "seeds"
-    return f"{number_word(count)} {seeds}"
+def _seed_words(counts: Iterable[int]) -> str:
+    """Return numbers of seeds in words, such as one seed, three seeds or two to three seeds."""
+    words = _word_span(counts)
+    return f"{words} seed" if words == number_word(1) else f"{words} seeds"
 
 
 def _span(counts: Iterable[int]) -> str:
@@ -345,6 +358,14 @@ def _span(counts: Iterable[int]) -> str:
     if len(distinct) == 1:
         return f"{distinct[0]}"
     return f"{distinct[0]} to {distinct[-1]}"
+
+
+def _word_span(counts: Iterable[int]) -> str:
+    """Return what `_span` returns in words, such as two to four."""
+    distinct = sorted(set(counts))
+    if len(distinct) == 1:
+        return number_word(distinct[0])
+    return f"{number_word(distinct[0])} to {number_word(distinct[-1])}"
 
 
 def _name_and_values(arm: SearchedArm) -> str:

@@ -1,4 +1,7 @@
-"""The statistics of a comparison: intervals of losses, and which losses may be the best."""
+"""The statistics of a comparison: intervals of losses, and which losses may be the best.
+
+As in reports, a loss here is a variant: a loss with its settings, its network and its recipe.
+"""
 
 from __future__ import annotations
 
@@ -53,13 +56,14 @@ class Study(Values):
 
     @cached
     def summary(self, task: str, metric: str = "") -> pd.DataFrame:
-        """Return a row for each variant with what is known by a metric, the best mean first.
+        """Return a row for each loss with what is known by a metric, the best mean first.
 
-        The index is the variant. The columns are:
+        The index has the names of the variants. The columns are:
 
         - contender (bool): whether it may be the best;
         - worse_by: the largest amount by which it may be worse than the best, in the unit of the
-          metric; NaN if the variant is excluded, or if the amount is not known;
+          metric; NaN if the loss is excluded, which means that it is shown to be worse than the
+          best, or if the amount is not known;
         - mean, and sd, the sample standard deviation, over seeds;
         - low and high: the 95 % interval of the mean, see `_interval`; NaN if it is not known;
         - seeds and planned: how many seeds have a value, and how many were planned;
@@ -91,14 +95,14 @@ class Study(Values):
     def _verdict_of_rows(
         self, task: str, metric: str
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """Return, for each row of `table`, whether the loss may be the best, and its bound.
+        """Return, for each row of `table`, whether its loss may be the best, and a bound.
 
         The bound is the largest amount by which the loss may be worse than the best. It is NaN if
         the loss is excluded, or if nothing is known of variances.
         """
-        losses = len(self.table(task, metric))
-        is_contender = np.zeros(losses, bool)
-        worse_by = np.full(losses, np.nan)
+        num_losses = len(self.table(task, metric))
+        is_contender = np.zeros(num_losses, bool)
+        worse_by = np.full(num_losses, np.nan)
         # Only losses with the same kind of supervision are compared.
         for found in self.contenders(task, metric).values():
             is_contender |= found.contender
@@ -119,7 +123,8 @@ class Study(Values):
         # and from 0 on for other metrics without negative values.
         if is_any_negative:
             return bounds
-        # `is_share` is taken from the description of the metric, so the values are looked at, too.
+        # `describe` knows a metric by its name alone, and a user's own task may give values above 1
+        # under the name of a share. Intervals of these are not cut at 1.
         if describe(metric).is_share and not is_any_above_one:
             return bounds.clip(0, 1)
         return bounds.clip(lower=0)
@@ -140,16 +145,20 @@ class Study(Values):
         return student_interval(values.to_numpy(), overlap=self._overlap(task))
 
     def _overlap(self, task: str) -> float:
-        """Return the number of test bags for each training bag if seeds split the same bags.
+        """Return by how much intervals are widened because seeds share training bags.
 
-        It is 0 if each seed has bags of its own. Seeds that split the same bags share training
-        bags, so that the mean of their values varies more than that of independent values.
-        Intervals are widened by this number: see `milbench.report.statistics.differences`.
+        If every seed splits the same bags, the training bags of two seeds overlap. The mean of
+        their values then varies more than that of independent values. The correction of Nadeau and
+        Bengio for this is the number of test bags divided by the number of training bags: see
+        `milbench.report.statistics.differences`. It is 0 if each seed has bags of its own.
         """
         return self.info(task).overlap
 
     def compare(self, task: str, first: str, second: str, metric: str = "") -> Difference:
-        """Return the first loss less the second by a metric, paired by seeds and test items."""
+        """Return the value of the first loss less that of the second, by a metric.
+
+        The two losses are paired by seeds and test items.
+        """
         table = self.table(task, metric)
         noise = self.noise(task, metric)
         rows = list(table.index)
@@ -162,7 +171,7 @@ class Study(Values):
         )
 
     def noise(self, task: str, metric: str = "") -> SamplingNoise | None:
-        """Return how far the values of `table` vary over samples of test items; None: not known."""
+        """Return how far other test items would change the values of `table`; None: not known."""
         return item_noise(self, task, metric or self.primary(task))
 
     @cached
@@ -171,8 +180,9 @@ class Study(Values):
     ) -> dict[str, Contenders]:
         """Return kind of supervision -> which rows of `table` may be the best.
 
-        The result is empty if no loss has learnt anything. It lacks kinds of supervision whose
-        losses have too few common seeds to show how much they vary.
+        The result is empty if fewer than two seeds have values, or if no loss has learnt anything.
+        It lacks kinds of supervision whose losses have too few common seeds to show how much they
+        vary.
 
         Args:
             task: one of the tasks.
@@ -191,7 +201,8 @@ class Study(Values):
             searches: dict[str, Search | None] = {}
             if not settings_are_given:
                 searches = {loss: self.search(task, loss, name) for loss in judged}
-            # Rows have to stay those of `table`, so that losses that are not judged get NaN.
+            # `contenders` must get all rows of `table`, since its answers are for rows by their
+            # numbers. Therefore the losses that are not judged stay in the table, with NaN.
             is_judged = table.index.isin(judged)
             found = contenders(
                 np.where(is_judged[:, None], table, np.nan),
@@ -201,14 +212,15 @@ class Study(Values):
                 searches=[searches.get(str(loss)) for loss in table.index],
                 scale=scale_of(describe(name)),
             )
-            # With one common seed variances and bounds are not known, and there is no verdict on
-            # the losses of this kind. A single loss needs no bounds.
+            # `found.rows` are the losses with values. With one common seed of these losses,
+            # variances and bounds are not known, and there is no verdict on them. A single loss
+            # needs no bounds.
             if len(found.rows) < 2 or np.isfinite(found.worse_by).any():
                 by_kind[kind] = found
         return by_kind
 
     def _judged_losses(self, task: str, metric: str, kind: str) -> list[str]:
-        """Return the losses with a kind of supervision that are not `incomplete` by a metric."""
+        """Return the losses with a kind of supervision whose values of a metric are complete."""
         incomplete = self.incomplete(task, metric)
         return [
             str(loss)
@@ -224,6 +236,7 @@ class Study(Values):
         log-likelihood. The values of the other seeds alone would make the loss look better than it
         is. So the loss is not judged by this metric.
         """
+        # The table has NaN for all values that are not finite.
         table = self.table(task, metric)
         cells = self.cells_of(task)
         done = cells[cells["status"] == "done"].groupby("variant")["seed"].nunique()
@@ -234,8 +247,8 @@ class Study(Values):
     def metric_of_use(self, task: str, use: Use) -> str | None:
         """Return the metric by which a use is judged on a task; None if no loss has one.
 
-        Of the metrics of the use, it is the one that most losses have, and of several such metrics
-        the first one.
+        A use is what somebody does with a trained network, such as to rank bags. Of its metrics,
+        the one that most losses have is returned, and of several such metrics the first one.
         """
         losses_with_value = {}
         for metric in use.metrics:
@@ -250,7 +263,8 @@ class Study(Values):
     def resolution(self, task: str, metric: str = "") -> float:
         """Return the smallest difference that would show with 80 % power; nan: not known.
 
-        It is for losses with the least supervision: `kinds[0]`. See `Contenders.resolution`.
+        It is for the losses with the least supervision, whose kind is `kinds[0]`. See
+        `Contenders.resolution`.
         """
         found = self.contenders(task, metric).get(self.kinds[0])
         return math.nan if found is None else found.resolution()
@@ -286,7 +300,10 @@ class Study(Values):
 
     @cached_property
     def _arms(self) -> dict[str, str]:
-        """Cell -> the key of the arm whose search gave the cell its settings."""
+        """Cell -> the key of the arm whose search gave the cell its settings.
+
+        An arm is what settings are searched for: a variant on a task.
+        """
         return arms_of_cells(self.plan)
 
     @cached
@@ -309,14 +326,15 @@ class Study(Values):
         return None if arm is None else self._searches.of(arm, metric)
 
     def small_searches(self, task: str) -> list[int]:
-        """Return the numbers of draws of the searches on a task that were too small.
+        """Return how many draws each search on a task had that was too small; each number once.
 
-        Too small means that nothing is known of what another search would choose.
+        After fewer than FEWEST_DRAWS draws nothing is known of what another search would choose.
         """
         found = set()
         for variant in self.table(task).index:
             arm = self._arm(task, str(variant))
             draws = 0 if arm is None else self._searches.draws_of(arm)
+            # Without a search there are no draws.
             if 0 < draws < FEWEST_DRAWS:
                 found.add(draws)
         return sorted(found)

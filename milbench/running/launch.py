@@ -111,9 +111,11 @@ class _Runner:
         """Return the first stage of the comparison; it may download data."""
         from milbench.data import catalog
 
+        # Where the recipe has the precision `auto`, the cells of this launch get what it stood for
+        # in the first launch. So all cells of a comparison have the same precision.
         earlier = self._earlier_plan()
         precision = earlier.precision if earlier else ""
-        with catalog.downloads(not self.launch.dry_run):
+        with catalog.downloads(allowed=not self.launch.dry_run):
             return stages.first(self._planning_device(), precision)
 
     def stage_after(self, stage: Stage, stages: Stages) -> Stage:
@@ -121,13 +123,16 @@ class _Runner:
         from milbench.data import catalog
 
         values = self._search_values(stage.plan)
-        with catalog.downloads(not self.launch.dry_run):
+        with catalog.downloads(allowed=not self.launch.dry_run):
             return stages.after(stage, values, self._planning_device())
 
     def _planning_device(self) -> str:
         """Return the device that decides what the precision `auto` is."""
         from milbench._utils.devices import resolve
 
+        # The precision is a part of each cell, so the plan must fix it before any worker has
+        # started. For a cluster, whose devices are not known here, a device of this machine
+        # decides.
         if self.execution.cluster:
             return str(resolve(self.execution.device))
         return self.devices[0]
@@ -218,9 +223,9 @@ class _Runner:
 
         cores = os.cpu_count() or 1
         if self.execution.cluster is None:
-            # The number of cells decides how many run at a time, and so on the threads of each.
-            # All cells of the plan count, also finished ones and those of earlier stages, so that a
-            # resumed cell keeps its number of threads.
+            # The number of cells decides how many run at a time, and with that how many threads
+            # each cell gets. All cells of the plan count, also finished ones and those of earlier
+            # stages, so that a resumed cell keeps its number of threads.
             count = len(stage.plan.cells)
             launch_capacity = capacity(self.devices, count, self.execution.jobs)
             cores_of_cell = max(1, cores // launch_capacity.cells_at_once)
@@ -254,7 +259,11 @@ class _Runner:
         return Display(plan, schedule.states, schedule.to_run, self.root, quiet=self.launch.quiet)
 
     def _warnings(self, schedule: _Schedule) -> list[str]:
-        """Return warnings about late imports, an unusable GPU, and damaged or unreadable cells."""
+        """Return warnings about late imports, an unusable GPU, and damaged or unreadable cells.
+
+        A late import is one that a plug-in makes while a cell is trained, not when the plug-in
+        itself is imported. The id of the cell does not depend on what was imported late.
+        """
         cells = schedule.stage.plan.cells
         warnings = late_import_notes(cells, self.root.imported_later(cells))
         if self.unusable_gpu and schedule.to_run:
@@ -330,6 +339,7 @@ class _Runner:
             status = schedule.states[cell.id].status
             if status in ("failed", "unreadable") and cell.id not in ids_to_run:
                 continue
+            # A cell that another launch computes at the moment is left as it is.
             self.root.cell(cell.id).tidy()
 
     def _job(self, schedule: _Schedule, cell: Cell) -> Job:

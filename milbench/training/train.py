@@ -27,13 +27,13 @@ from milbench.training.training_setup import (
 Weigh = Callable[[Tensor], Tensor]
 """A function that changes the losses (B,) of the B bags of a batch before their mean is taken.
 
-BagClassifier multiplies them by the weights of its samples.
+BagClassifier, the interface like scikit-learn's, multiplies them by the weights of its samples.
 """
 
 LOOK_INTERVAL = 0.5
-"""The least time in seconds between two looks at the loss.
+"""The least time in seconds between two looks at the sum of the losses.
 
-Each look makes the CPU wait for the GPU.
+A look reads the sum, which makes the CPU wait for the GPU.
 """
 
 
@@ -48,8 +48,9 @@ def train(
     """Train a cell to the last epoch, and write its results into its folder.
 
     The training continues from the checkpoint of the folder, if there is one. Returns what was
-    measured, see `keep_results`. Raises FloatingPointError where logits or losses are not finite,
-    and UsageError where plug-ins or data have changed.
+    measured, see `keep_results`; `one_thread_if_small` is explained at `setup_for_cell`. Raises
+    FloatingPointError where logits or losses are not finite, and UsageError where plug-ins or data
+    have changed since the cell was planned.
     """
     setup = setup_for_cell(cell, device, data_dir, one_thread_if_small=one_thread_if_small)
     checkpoint = Checkpoint(folder, setup.states, device)
@@ -86,7 +87,9 @@ def train_epoch(
 ) -> None:
     """Make the remaining steps of an epoch, and report the progress about every half second.
 
-    The end of the epoch is reported too. Of all callers only BagClassifier gives `weigh`.
+    The end of the epoch is reported too. `counters` say where the epoch stands at the beginning,
+    such as after a checkpoint, and change with every step. Of all callers only BagClassifier gives
+    `weigh`.
     """
     setup.model.network.train()
     batches = islice(setup.train_batches(counters.epoch), setup.steps)
@@ -94,30 +97,33 @@ def train_epoch(
     for _ in range(counters.step):
         next(batches)
     # The sum of the losses of the steps, and the number of steps whose gradient was clipped, on the
-    # device. They continue those of the checkpoint in the same order, so that a resumed run gives
-    # identical sums.
+    # device. They begin with the totals of the checkpoint. So the losses are added up in the same
+    # order as without an interruption, and the sums are identical to the last bit.
     totals = torch.tensor(
         [counters.loss_sum, counters.clipped], dtype=torch.float64, device=setup.device
     )
     begun = time.perf_counter()
-    seconds = counters.seconds
+    seconds_before = counters.seconds
     last_look = time.monotonic()
     process = os.getpid()
     for bags in batches:
+        # The number of the step over all epochs, from 0.
         step = counters.epoch * setup.steps + counters.step
         totals += train_step(setup, bags, step, weigh)
-        # Code of a task or a loss may fork this process. The child would train the same cell.
+        # Code of a task or a loss may fork this process. The child must end here, since it would
+        # train the same cell.
         end_if_forked(process)
         counters.step += 1
-        # Between two looks the CPU does not wait for the GPU.
+        # Between two looks at the totals the CPU does not wait for the GPU.
         is_due = time.monotonic() - last_look > LOOK_INTERVAL
         if is_due or counters.step == setup.steps:
             last_look = time.monotonic()
             counters.loss_sum, counters.clipped = totals.tolist()
-            counters.seconds = seconds + time.perf_counter() - begun
-            # On a GPU this is the only check after the first step. It finds every step whose loss
-            # was not finite, since the sum of the losses is then not finite either.
-            check_not_diverged("loss", totals, step, setup.steps)
+            counters.seconds = seconds_before + time.perf_counter() - begun
+            # On the CPU `train_step` has checked every loss. On a GPU it has checked none, to spare
+            # the CPU the wait. If any loss was not finite, the sum is not finite either. The
+            # message names the step of this look, which may come later than the step of the loss.
+            check_not_diverged("sum of losses", totals, step, setup.steps)
             report(counters)
 
 
@@ -129,7 +135,8 @@ def train_step(setup: Setup, bags: Bags, step: int, weigh: Weigh | None = None) 
     network = setup.model.network
     loss = setup.model.loss
     on_cpu = setup.device.type == "cpu"
-    # Checking values makes the CPU wait for the GPU. So on a GPU only the first step is checked.
+    # Checking values makes the CPU wait for the GPU. So on a GPU only the first step is checked
+    # here; `train_epoch` checks the sum of all losses now and then.
     check_values = on_cpu or step == 0
     if check_values:
         check_max_labels(setup.problem, bags)
@@ -149,13 +156,13 @@ def train_step(setup: Setup, bags: Bags, step: int, weigh: Weigh | None = None) 
 
 
 def check_not_diverged(what: str, values: Tensor, step: int, steps: int) -> None:
-    """Raise FloatingPointError unless logits or losses at a step are finite.
+    """Raise FloatingPointError unless values at a step, such as its logits, are finite.
 
     On a GPU this makes the CPU wait for the device.
 
     Args:
-        what: "logits" or "loss", for the message.
-        values: the logits or losses.
+        what: what the values are, for the message: "logits", "loss" or "sum of losses".
+        values: the values to check.
         step: the number of the step, from 0 over all epochs.
         steps: the steps of an epoch.
     """

@@ -40,24 +40,30 @@ NETWORKS = {
 
 def cell(task: str, seed: int = 0, **params: int | str) -> Cell:
     """Return a cell of the loss exact on a task with these parameters."""
-    network = NETWORKS[task]
+    # A text that stands for the digest of the task's data.
     data = f"data of {task}"
-    return make_cell(task=task, network=network, task_params=params, data=data, seed=seed)
+    return make_cell(task=task, network=NETWORKS[task], task_params=params, data=data, seed=seed)
 
 
 def network_of(name: str) -> Network:
-    """Return the network of a task. Each position reads one pixel, the middle of what it sees.
+    """Return the network of the task with this name.
+
+    Each position reads one pixel, the middle of what the position sees.
 
     The layers before the last one copy this pixel: their parameters are zero, except for one weight
     of each channel of the image. The last layer gives the logits of LOGITS or COLOURS.
     """
     task: Task = tasks().create(name, {})
-    network = make_network(task, task.format_from({}), NETWORKS[name], {}, 0)
+    network = make_network(
+        task, bag_format=task.format_from({}), name=NETWORKS[name], params={}, seed=0
+    )
     assert isinstance(network, AllConvolutional)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.zero_()
-        convolutions = [m for m in network.modules() if isinstance(m, torch.nn.Conv2d)]
+        convolutions = [
+            module for module in network.modules() if isinstance(module, torch.nn.Conv2d)
+        ]
         *layers, head = convolutions
         for layer in layers:
             _pass_on(layer, channels=convolutions[0].in_channels)
@@ -76,7 +82,10 @@ def _pass_on(layer: torch.nn.Conv2d, channels: int) -> None:
 
 
 def _recognise_greys(head: torch.nn.Conv2d) -> None:
-    """Give the digits of LOGITS their logits, the background 0, and every other digit -100."""
+    """Give the digits of LOGITS their logits, the background 0, and every other digit -100.
+
+    A digit with the logit -100 is never found.
+    """
     assert head.bias is not None
     middle = head.kernel_size[0] // 2
     # The background is the last channel.

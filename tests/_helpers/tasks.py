@@ -52,7 +52,14 @@ def new_network(
         params: the parameters of the network.
     """
     assert of.format is not None
-    # A problem knows only the name of its task. This gives the class of the task, which is enough
-    # for `make_network`.
+    # A problem knows only the name of its task. By the name the registry gives the class of the
+    # task, and `make_network` needs no more than the class.
     task: Any = of if isinstance(of, Task) else tasks().get(of.task_name)
-    return make_network(task, of.format, network_name(task, name, head), params, seed, head)
+    return make_network(
+        task,
+        bag_format=of.format,
+        name=network_name(task, name, head),
+        params=params,
+        seed=seed,
+        head=head,
+    )

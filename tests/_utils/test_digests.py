@@ -56,6 +56,11 @@ def test_two_kinds_of_results_are_kept_apart(files: TwoFiles, old_files: Path) -
     assert files.computed == 2
 
 
+def test_a_result_for_no_file_is_remembered(old_files: Path) -> None:
+    assert digests.remembered("kind", [], lambda: "first") == "first"
+    assert digests.remembered("kind", [], lambda: "second") == "first"
+
+
 @pytest.mark.parametrize("algorithm", ["md5", "sha256"])
 def test_a_digest_is_computed_by_the_algorithm_asked_for(
     files: TwoFiles, old_files: Path, algorithm: str

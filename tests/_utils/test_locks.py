@@ -13,7 +13,8 @@ from milbench import UsageError
 from milbench._utils import locks
 from milbench._utils.files import folder_digest
 
-# What other processes run: START, and then HOLD or COUNT.
+# What other processes run: START, and then HOLD or COUNT. HOLD prints whether it got the lock, and
+# holds it until the process is killed, since nothing closes its standard input before.
 START = """
 import sys
 from pathlib import Path
@@ -52,7 +53,7 @@ def test_a_lock_is_released_when_its_process_is_killed(tmp_path: Path, kind: str
         assert other.stdout.readline() == "True\n"
         assert locks.is_locked(path)
         with locks.try_lock(path) as held:
-            assert not held
+            assert not held, "another process holds it"
         other.kill()
     assert not locks.is_locked(path)
     with locks.try_lock(path) as held:
@@ -66,7 +67,7 @@ def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
     count.write_text("0")
     others = [process(COUNT, tmp_path) for _ in range(3)]
     assert [other.wait() for other in others] == [0, 0, 0]
-    # Three processes count to 20 each.
+    # Each of three processes adds 1 twenty times. Without locks some additions would be lost.
     assert count.read_text() == "60"
     assert list(tmp_path.iterdir()) == [count], "no lock file is left"
 
@@ -80,8 +81,9 @@ def test_the_digest_of_a_folder_leaves_out_its_lock(tmp_path: Path) -> None:
 
 @pytest.fixture(params=[errno.ENOSYS, errno.ENOLCK], ids=["ENOSYS", "ENOLCK"])
 def without_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system without locks, which refuses a lock with one of two errors."""
+    """A file system without locks, which refuses every lock with one of two errors."""
 
+    # Has the arguments of `fcntl.flock`.
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(request.param, os.strerror(request.param))
 
@@ -90,7 +92,7 @@ def without_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.usefixtures("without_locks")
 def test_whoever_waits_for_a_lock_goes_on_without_locks(tmp_path: Path) -> None:
-    # The block runs, and is told that nothing keeps other processes out.
+    # The block runs without a lock. None says that nothing keeps other processes out of it.
     with locks.lock(tmp_path) as held:
         assert held is None
 

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import shlex
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -291,6 +292,32 @@ def test_files_that_differ_in_their_endings_are_two_bags(milbench: Milbench) -> 
         np.savez(f"slides/{label}/x.npz", features=features)
     milbench("data", "table", "slides").done()
     assert pd.read_csv("slides.csv")["bag"].nunique() == 4
+
+
+@pytest.mark.usefixtures("pictures")
+def test_files_in_hidden_folders_are_no_bags(milbench: Milbench) -> None:
+    Path("pics/.ipynb_checkpoints").mkdir()
+    shutil.copy("pics/cat/1.png", "pics/.ipynb_checkpoints/1.png")
+    said = milbench("data", "table", "pics").done()
+    assert "6 rows; labels are the names of its folders: cat (3), dog (3)" in said
+
+
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [
+        pytest.param("slide,species,labels", "labels", id="a second column of labels"),
+        pytest.param("slide,species,bag", "bag", id="names of bags"),
+        pytest.param("slide,species,path", "path", id="other paths"),
+    ],
+)
+def test_a_column_that_the_new_table_needs_is_named(
+    milbench: Milbench, slides: Path, header: str, named: str
+) -> None:
+    write_rows(slides, header, ["s0,wren,x", "s1,owl,y"])
+    words = ["data", "table", "slides", "--out", "bags.csv", "--labels", "species"]
+    complaint = milbench(*words).complaint()
+    assert f"slides/about.csv has a column {named!r}" in complaint
+    assert not Path("bags.csv").exists()
 
 
 @pytest.mark.usefixtures("pictures")

@@ -24,6 +24,8 @@ from milbench.contracts.registry import ClassRegistry, losses
 from milbench.contracts.resolver import add_object, resolve
 from tests._helpers.command_line import REPOSITORY
 
+# The file of a user with a loss of their own. Tests fill in its name and head, and the name of its
+# main method, which should be `bag_loss`.
 OWN = """
 from milbench import Loss
 
@@ -40,7 +42,7 @@ class Own(Loss):
 
 
 def loss_file(path: Path, name: str, head: str = "sigmoid", method: str = "bag_loss") -> str:
-    """Write a file with a loss, and return its path as a text, as users give it."""
+    """Write a file with the loss `OWN`, and return its path as a text, as users give it."""
     path.write_text(OWN.format(name=name, head=head, method=method), "utf-8")
     return str(path)
 
@@ -52,6 +54,7 @@ def _fresh_registries() -> None:
     registry.tasks.cache_clear()
 
 
+# Prints the names of a registry, and all modules that were imported to find them.
 LISTING = """
 import json
 import sys
@@ -64,10 +67,12 @@ print(json.dumps({{"names": {kind}().names(), "modules": sorted(sys.modules)}}))
 
 @pytest.mark.parametrize("kind", ["losses", "tasks"])
 def test_names_are_known_without_importing_their_files(kind: str) -> None:
-    # The process of the tests has imported torch already, so another process is needed.
+    # Importing torch takes seconds, so a list of names must not need it. The process of the tests
+    # has imported torch already, so another process is needed.
     command = [sys.executable, "-c", LISTING.format(kind=kind)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(ran.stdout)
+    # The folders losses/ and tasks/ are imported as milbench.losses and milbench.tasks.
     files = [path.stem for path in (REPOSITORY / kind).glob("[a-z]*.py")]
     assert len(files) > 5, "the folder is the right one"
     assert {stem.replace("_", "-") for stem in files} <= set(found["names"])
@@ -86,6 +91,7 @@ def test_the_name_of_a_loss_fits_into_commands_and_tables(tmp_path: Path, name: 
         load_loss(loss_file(tmp_path / "mine.py", name))
 
 
+# One bag with two classes and background at four positions. The first class is in the bag.
 LOGITS = torch.zeros(1, 3, 4)
 LABELS = torch.tensor([[True, False]])
 
@@ -187,9 +193,10 @@ InstallLoss = Callable[[str, str], None]
 
 @pytest.fixture
 def install_loss(monkeypatch: pytest.MonkeyPatch) -> InstallLoss:
-    """Return a function that makes a loss look installed: its arguments are a name, MODULE:CLASS.
+    """Return a function that makes a loss look like one of an installed package.
 
-    The name is the one that the package gives to the loss by an entry point.
+    Its arguments are the name that the package gives to the loss by an entry point, and the place
+    of the loss as "MODULE:CLASS".
     """
 
     def install(name: str, module_and_class: str) -> None:
@@ -215,6 +222,7 @@ def test_a_package_must_name_a_loss_as_its_class_does(install_loss: InstallLoss)
 def test_a_class_is_not_taken_for_another_of_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, install_loss: InstallLoss
 ) -> None:
+    # Python keeps imported modules by name, so each test needs a name of its own.
     module = f"package_of_{tmp_path.name}"
     installed = OWN.format(name="installed", head="sigmoid", method="bag_loss")
     other = installed.replace("Own", "Other").replace("installed", "other")
@@ -222,13 +230,15 @@ def test_a_class_is_not_taken_for_another_of_its_package(
     monkeypatch.syspath_prepend(tmp_path)
     install_loss("installed", f"{module}:Own")
     classes = importlib.import_module(module)
-    # A class that has an entry is known by its name, and any other class by MODULE:CLASS.
+    # The package has an entry point for the class `Own` alone. So `Own` is known by the name of its
+    # entry, and `Other` by MODULE:CLASS.
     assert add_object(registry.losses(), classes.Own) == "installed"
     assert add_object(registry.losses(), classes.Other) == f"{module}:Other"
 
 
 def test_two_losses_of_one_name_are_refused(install_loss: InstallLoss) -> None:
     install_loss("exact", "milbench.losses.exact:Exact")
+    # A loss of milbench has this name already.
     with pytest.raises(UsageError, match="two loss entries"):
         ClassRegistry(kind="loss", plural="losses", base=lambda: Loss)
 
@@ -348,7 +358,7 @@ def test_ctrl_c_during_an_import_raises_keyboard_interrupt(tmp_path: Path) -> No
 
 @pytest.fixture
 def edited(tmp_path: Path) -> tuple[Path, str]:
-    """Load a loss from a file, then edit the file; return it and the digest before the edit.
+    """Load a loss from a file, then edit the file; return the file and its digest before the edit.
 
     The loss has an attribute `number`, which the edit changes from 1 to 2.
     """

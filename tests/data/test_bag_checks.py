@@ -14,6 +14,7 @@ from milbench.data import bag_checks
 from milbench.data.annotations import Annotation
 from milbench.data.bag_checks import check_bags
 from milbench.data.own_bags import OwnBags
+from milbench.data.split_checks import checked_splits
 from milbench.data.table_options import FeatureOptions, SequenceOptions, TableOptions
 from milbench.likelihood import EXACT_LABEL_LIMIT
 from tests._helpers.own_bags import own_bags, store_of
@@ -332,6 +333,20 @@ def test_too_few_bags_or_groups_for_a_split_are_found(
     bags = own_bags(instances, labels, CLASSES, bags=list("abc"[:count]), **columns)
     findings = check_bags(bags, FEATURES)
     assert [finding.level for finding in findings if finding.what in FEW] == levels
+
+
+@pytest.mark.parametrize(
+    ("validation", "count"),
+    [
+        pytest.param(0.1, 0, id="a third bag is needed to validate on"),
+        pytest.param(0, 10, id="one bag to train on and one to test on"),
+    ],
+)
+def test_two_bags_are_split_without_validation_bags(validation: float, count: int) -> None:
+    instances = [np.array([[number, number + 0.5]]) for number in range(2)]
+    bags = own_bags(instances, np.array([[True, False], [False, True]]), CLASSES, bags=["a", "b"])
+    options = FeatureOptions(table="t.csv", validation=validation)
+    assert len(checked_splits(bags, options)) == count
 
 
 # Importing torch takes seconds, which a check of a table need not wait for.

@@ -1,5 +1,6 @@
 """Splits from elsewhere: files with the bags of each part, and columns of parts and groups."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,15 @@ def test_one_file_of_true_and_false_is_the_split_of_every_seed(tmp_path: Path) -
     assert count_folds(bags, options) is None
     split = split_bags(bags, options, 7)
     assert [part.tolist() for part in split] == bags_of_fold(1)
+
+
+def test_a_large_share_to_validate_on_leaves_the_bags_that_files_train_on(
+    folds: tuple[OwnBags, FeatureOptions],
+) -> None:
+    # With the default share to test on, 0.2, no bag would be left. But the files say all parts.
+    bags, options = folds
+    split = split_bags(bags, replace(options, validation=0.85), 0)
+    assert [part.tolist() for part in split] == bags_of_fold(0)
 
 
 @pytest.mark.parametrize(

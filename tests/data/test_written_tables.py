@@ -21,6 +21,7 @@ from milbench.data.table_options import FeatureOptions, ImageOptions, SequenceOp
 from milbench.errors import UsageError
 
 SEMICOLONS: dict[str, Any] = {"field_separator": ";"}
+"""The options of a file whose fields are separated by semicolons."""
 DECIMAL_COMMA: dict[str, Any] = {"field_separator": ";", "decimal": ","}
 """The options of files from countries with a decimal comma, which separate fields by semicolons."""
 
@@ -38,13 +39,14 @@ def load(path: Path, **options: Any) -> OwnBags:
 
 def features(path: Path, **options: Any) -> list[float]:
     """Return the features of all instances, row after row."""
+    # If the table itself has the features, and names no files of features, they are one array.
     packed = load(path, **options).store.packed
     assert packed is not None
     return [float(value) for value in packed.ravel()]
 
 
 def complaint(path: Path, **options: Any) -> str:
-    """Return the message that refuses a table, which is one line."""
+    """Return the message that refuses a table, and check that it is one line."""
     with pytest.raises(UsageError) as caught:
         load(path, **options)
     text = str(caught.value)
@@ -62,7 +64,7 @@ def options_in(text: str) -> dict[str, str]:
 
 
 def findings_in(path: Path) -> list[Finding]:
-    """Return what the checks of a table find that can be read."""
+    """Return what the checks find in a table that can be read without options."""
     options = FeatureOptions(table=str(path))
     return check_bags(load_bags(path, options), options)
 
@@ -132,13 +134,14 @@ def test_a_missing_column_names_the_separator_that_shows_it(tmp_path: Path, sepa
 
 
 def test_fields_that_do_not_fit_name_the_separator(tmp_path: Path) -> None:
-    """Separated by commas, the first line is one field, and the other lines are two."""
+    """Read by commas, which are the default, the header is one field, and other lines are two."""
     path = write(tmp_path, "id;labels;f\nr1;a;0,5\nr2;b;1,5\n")
     text = complaint(path, bag="id")
     assert features(path, bag="id", decimal=",", **options_in(text)) == [0.5, 1.5]
 
 
-def test_no_separator_is_named_that_leaves_rows_with_other_fields(tmp_path: Path) -> None:
+def test_no_separator_is_named_that_leaves_a_row_with_fewer_fields(tmp_path: Path) -> None:
+    # By semicolons the header has three fields, and the last row only two.
     path = write(tmp_path, "bag;labels;f\nr1;a;1\nr2;b\n")
     assert "field_separator" not in complaint(path)
 
@@ -185,6 +188,7 @@ def test_the_option_that_reads_numbers_is_named(tmp_path: Path) -> None:
 
 
 def test_both_options_are_named_where_both_read_a_column(tmp_path: Path) -> None:
+    # The three digits after each comma may be decimals, or the last three of four digits.
     path = write(tmp_path, "bag;labels;f\nr1;a;6,096\nr2;;3,158\n")
     text = complaint(path, **SEMICOLONS)
     assert "-p task.decimal=, (it is then 6.096)" in text
@@ -211,8 +215,11 @@ def test_points_that_may_separate_thousands_are_warned_of(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "fields",
     [
+        # Somebody who writes thousands has numbers below 1000, too, which have no mark. A program
+        # that writes three decimals writes them in every number, also in 3.000.
         pytest.param(["1.250", "2.500", "3.000"], id="three decimals each"),
         pytest.param(["1.25", "2", "3"], id="two decimals"),
+        # Nobody writes 125 as 0.125.
         pytest.param(["0.125", "2", "3"], id="less than one"),
         pytest.param(["1250", "2", "3"], id="no point"),
     ],
@@ -243,6 +250,7 @@ def test_tables_of_sequences_are_read_by_the_same_options(tmp_path: Path) -> Non
 def test_files_of_splits_are_read_by_the_same_options(tmp_path: Path) -> None:
     rows = [f"r{number};{every_other(number)};{number},5" for number in range(4)]
     path = write(tmp_path, "\n".join(["bag;labels;f", *rows]))
+    # Each column lists the bags of a part: r0 and r3 to train on, r1 to validate and r2 to test on.
     write(tmp_path, "train;val;test\nr0;r1;r2\nr3;;\n", "split.csv")
     options = FeatureOptions(table=str(path), splits="split.csv", **DECIMAL_COMMA)
     parts = [part.tolist() for part in split_bags(load_bags(path, options), options, 0)]
@@ -255,6 +263,8 @@ def separator(request: pytest.FixtureRequest) -> str:
     return found
 
 
+# Python's csv module refuses fields of more than 131,072 characters by default. A header is a
+# single field if it is read by a wrong separator.
 GENES = [f"gene_{number}_of_a_long_name" for number in range(9_000)]
 
 
@@ -317,16 +327,16 @@ THREE_FEATURES = "bag,labels,f,g,when\nr1,a,1,2,3\nr2,,4,5,6\n"
 
 
 @pytest.mark.parametrize(
-    ("chosen", "left"),
+    ("chosen", "remaining"),
     [
         pytest.param("!when", ["f", "g"], id="one"),
         pytest.param("*;!when;!g", ["f"], id="two of all"),
     ],
 )
 def test_a_column_can_be_left_out_of_the_features(
-    tmp_path: Path, chosen: str, left: list[str]
+    tmp_path: Path, chosen: str, remaining: list[str]
 ) -> None:
-    assert load(write(tmp_path, THREE_FEATURES), features=chosen).feature_names == left
+    assert load(write(tmp_path, THREE_FEATURES), features=chosen).feature_names == remaining
 
 
 def test_a_column_that_does_not_exist_cannot_be_left_out(tmp_path: Path) -> None:
@@ -350,7 +360,7 @@ def test_time_stamps_among_features_are_warned_of(tmp_path: Path, per_second: in
         rows.append(f"r{number},{every_other(number)},{number},{seconds * per_second}")
     path = write(tmp_path, "\n".join(["bag,labels,f,when", *rows]))
     (finding,) = [finding for finding in findings_in(path) if "time stamps" in finding.what]
-    # 1,600,000,000 seconds after the beginning of 1970.
+    # The day that is 1,600,000,000 seconds after the beginning of 1970.
     assert "2020-09-13" in finding.detail
     assert load(path, **options_in(finding.what)).feature_names == ["f"]
 
@@ -393,7 +403,8 @@ def test_arrays_as_numpy_prints_them_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_column_of_lists_that_begins_with_an_empty_list_is_refused(tmp_path: Path) -> None:
-    # A column of other texts is left out of the features, and the table is read without it.
+    # A column of plain texts would be left out of the features, and the table read without it. This
+    # column is one of lists, though the first row does not show it, so an empty list is a mistake.
     path = write(tmp_path, 'bag,labels,e,f\na,u,[],1\nb,v,"[2, 3]",2\n')
     assert "row 2: column 'e' is '[]', expected a list of numbers" in complaint(path)
 

@@ -1,4 +1,9 @@
-"""Calibration errors by hand, and the likelihood and calibration of losses against enumeration."""
+"""Calibration errors by hand, and the likelihood and calibration of losses against enumeration.
+
+A forecast is the probability of an event, such as that a class is in a bag. Forecasts are sorted
+into bins. The calibration error is the mean distance, over all forecasts, between the mean forecast
+of a bin and the share of its events that happen.
+"""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -22,6 +27,7 @@ from milbench.contracts.reliability import (
     save_reliability,
 )
 from milbench.evaluation.metrics import outcomes, reliability, reliability_bins
+from milbench.evaluation.thresholds import EVEN_ODDS
 from tests._helpers.label_maps import LabelMaps
 from tests._helpers.losses import random_logits
 
@@ -35,9 +41,10 @@ BAGS = 40
 
 @pytest.fixture(scope="module")
 def even_numerators() -> list[Bin]:
-    """Return the 15 bins of 45 forecasts 1/50, 2/50, ..., 45/50, given in random order.
+    """Return the bins of 45 forecasts 1/50, 2/50, ..., 45/50, given in random order.
 
-    The event of a forecast happens if the numerator of the forecast is even.
+    There are always 15 bins (BINS), here with three forecasts each. The event of a forecast happens
+    if the numerator of the forecast is even.
     """
     numerators = np.random.default_rng(1).permutation(np.arange(1, 46))
     probabilities = numerators / 50
@@ -46,7 +53,7 @@ def even_numerators() -> list[Bin]:
 
 
 def numerators_of_bin(index: int) -> list[int]:
-    """Return the numerators of the forecasts in a bin: three, as 45 forecasts make 15 bins."""
+    """Return the numerators of the three forecasts in a bin."""
     return [3 * index + 1, 3 * index + 2, 3 * index + 3]
 
 
@@ -100,7 +107,8 @@ def bags_of(seed: int) -> list[Bags]:
     rng = torch.Generator().manual_seed(seed)
     logits = random_logits(BAGS, C + 1, K, seed=seed)
     noise = torch.randn(BAGS, C, generator=rng)
-    # Labels fit the largest logits of the classes, but not always: forecasts are partly right.
+    # A class is in a bag where its largest logit, changed by noise, is above 0.5. So forecasts are
+    # partly right. The bound is arbitrary: it only has to leave some classes in, and some out.
     labels = logits[:, :-1].amax(dim=2) + noise > 0.5
     return Bags(logits, labels).parts(15)
 
@@ -113,13 +121,15 @@ def evaluated(name: str) -> Evaluation:
     def score(bags: Bags) -> Scores:
         logits = bags.instances
         scores = loss.score(logits)
-        # The presence of `exact` is the log-odds that a class is in the bag, which are 0 where the
-        # class is as probable as not.
-        is_likely = scores.presence >= 0
+        # The set of the classes whose presence is at least 0, as in every evaluation. If presence
+        # is the log-odds that a class is in the bag, as for `exact`, these are the classes that are
+        # at least as probable as not. For other losses 0 has no meaning, but this set still has a
+        # probability.
+        even_odds_sets = scores.presence >= EVEN_ODDS
         return replace(
             scores,
             log_prob=loss.label_log_prob(logits, bags.labels),
-            even_odds_log_prob=loss.label_log_prob(logits, is_likely),
+            even_odds_log_prob=loss.label_log_prob(logits, even_odds_sets),
         )
 
     splits: dict[Split, EvalSplit] = {
@@ -143,7 +153,10 @@ class Forecast(NamedTuple):
 
 @dataclass
 class Enumerated:
-    """Results for the test bags by an enumeration of all label maps."""
+    """Results for the test bags by an enumeration of all label maps.
+
+    A label map gives each position a class or background.
+    """
 
     nll: list[float] = field(default_factory=list)
     """For each bag: the negative log-probability of its label set."""
@@ -178,7 +191,10 @@ def enumerated() -> Enumerated:
 
 
 def error_of_equal_bins(forecasts: list[Forecast]) -> float:
-    """Return the calibration error over BINS equally full bins; no two forecasts may be equal."""
+    """Return the calibration error over BINS bins of about equally many forecasts.
+
+    No two forecasts may be equal.
+    """
     bins: list[list[Forecast]] = [[] for _ in range(BINS)]
     for rank, forecast in enumerate(sorted(forecasts)):
         bins[BINS * rank // len(forecasts)].append(forecast)
@@ -243,7 +259,8 @@ def test_bins_hold_every_forecast_once(of_exact: Evaluation) -> None:
 )
 def test_what_a_loss_does_not_define_is_left_out(loss: str, names: set[str]) -> None:
     metrics = evaluated(loss).metrics
-    # The calibration errors and the negative log-likelihood.
+    # "ece" is in the names of the (expected) calibration errors, and "nll" in those of the negative
+    # log-likelihood.
     assert {name for name in metrics if "ece" in name or "nll" in name} == names
     undefined = [name for name, value in metrics.items() if math.isnan(value)]
     assert undefined == []
@@ -262,6 +279,7 @@ def test_bins_are_kept_of_what_a_loss_defines(loss: str, kept: set[str]) -> None
     assert set(reliability(predictions["test"])) == kept
 
 
+# For tests of files, which may hold any bins.
 BINS_OF_PRESENCE = {
     "presence_ece": [
         Bin(index=0, count=2, probability=0.25, frequency=0.5),

@@ -36,7 +36,7 @@ Array = NDArray[Any]
 def split_of(presence: Array, labels: Array, **known: Any) -> SplitPredictions:
     """Return predictions with these presence scores and label sets.
 
-    `known` are further fields; all other fields do not matter.
+    `known` are further fields. The others do not matter to these tests and get any values.
     """
     scores = np.asarray(presence, np.float32)
     return SplitPredictions(
@@ -67,19 +67,25 @@ def test_bags_for_which_no_class_is_predicted_are_errors(
 
 @pytest.fixture
 def ranked() -> tuple[Array, Array]:
-    """Return presence scores and labels of 60 bags; classes 1 and 2 are in all bags and in none."""
+    """Return presence scores and labels of 60 bags and five classes.
+
+    Class 1 is in all bags and class 2 in none, so that no bags can be ranked by these classes.
+    """
     rng = np.random.default_rng(3)
     labels = rng.random((60, 5)) < 0.3
     labels[:, 1] = True
     labels[:, 2] = False
     noise = rng.normal(size=labels.shape)
-    # Rounding makes ties.
+    # Rounding makes ties between scores.
     presence = np.round(2 * (np.where(labels, 1.0, 0.0) + noise))
     return presence, labels
 
 
 def ranked_by_scikit_learn(presence: Array, labels: Array) -> dict[str, Any]:
-    """Return the means over the classes 0, 3 and 4, whose bags can be ranked."""
+    """Return the expected ranking metrics: means over the classes 0, 3 and 4.
+
+    The classes 1 and 2 of `ranked` are left out.
+    """
     precisions = []
     areas = []
     for c in (0, 3, 4):
@@ -96,8 +102,8 @@ def test_ranking_metrics_agree_with_scikit_learn(ranked: tuple[Array, Array]) ->
 
 def test_the_lowest_scores_may_be_minus_infinity(ranked: tuple[Array, Array]) -> None:
     presence, labels = ranked
-    # scikit-learn does not take -inf, so the expected values are of the scores before. The ranking
-    # stays the same.
+    # scikit-learn does not take -inf. So it gets the scores before they are changed, which rank the
+    # bags in the same way.
     expected = ranked_by_scikit_learn(presence, labels)
     is_lowest = presence == presence.min(axis=0)
     with_infinity = np.where(is_lowest, -INF, presence)
@@ -139,8 +145,9 @@ def bags_with(position_classes: list[list[int]], labels: list[list[bool]]) -> Ba
 @pytest.fixture(scope="module")
 def of_two_splits() -> dict[str, float]:
     """Return the metrics of two validation and two test bags whose scores are given."""
-    # The first bag has class 0, the second class 1.
+    # The label sets of two bags: the first bag has class 0, the second class 1.
     one_of_each = [[True, False], [False, True]]
+    # Two bags of one instance with one feature.
     single = Bags(torch.zeros(2, 1, 1), torch.tensor(one_of_each))
     validation = bags_with([[0, 2], [1, 2]], one_of_each)
     test = bags_with([[0, 2], [2, 1]], one_of_each)
@@ -152,6 +159,7 @@ def of_two_splits() -> dict[str, float]:
         elif bags is test:
             presence = [[0.9, 0.45], [0.1, 0.55]]
         else:
+            # Both bags of one instance are taken for class 0, which is wrong for the second one.
             presence = [[1.0, 0.0], [1.0, 0.0]]
         # Two classes and background. Every instance is taken for class 0.
         instances = torch.zeros(len(bags), 3, bags.instances.shape[1])
@@ -159,8 +167,9 @@ def of_two_splits() -> dict[str, float]:
         scores = torch.tensor(presence)
         return Scores(classes=scores, presence=scores, instances=instances)
 
-    # An error is a share of bags. So two equal batches of bags of one instance have the same error
-    # as one batch.
+    # An error is a share of the bags of all batches together. The second batch of single instances
+    # checks this: if the errors of the batches were added up, the error of the test split would be
+    # twice that of the validation split.
     splits: dict[Split, EvalSplit] = {
         "validation": EvalSplit(single_instance=[single], bags=[validation]),
         "test": EvalSplit(single_instance=[single, single], bags=[test]),
@@ -210,15 +219,16 @@ def with_and_without_truth() -> tuple[dict[str, float], dict[str, float]]:
     unknown = [replace(bags, truth=None) for bags in known]
 
     def score(bags: Bags) -> Scores:
-        # Class 0 has the presence 1 where it occurs and 0 elsewhere; class 1 has 0.1 and -0.9.
+        # Class 0 has the presence 1 where it occurs and 0 elsewhere; class 1 has 0.1 where it
+        # occurs and -0.9 elsewhere.
         presence = bags.labels.double() - torch.tensor([0.0, 0.9])
-        # Two instances a bag are equally probable to show either class or background.
+        # Each bag has two instances. At each, both classes and background are equally probable.
         instances = torch.full((len(bags), 3, 2), 1 / 3)
         return Scores(classes=presence, presence=presence, instances=instances)
 
     def metrics_of(batches: list[Bags]) -> dict[str, float]:
-        # There is no validation split: the test bags themselves choose the threshold, which is
-        # between 0 and 0.1.
+        # There is no validation split: the threshold is chosen on the test bags themselves. It is
+        # between 0 and 0.1, where all label sets are right.
         test = EvalSplit(single_instance=(), bags=batches)
         return evaluate_bags(score, {"test": test}, calibration=batches).metrics
 
@@ -254,10 +264,11 @@ def test_some_batches_with_truth_and_some_without_are_refused() -> None:
 def no_skill(
     training: Array, labels: Array, alone: Array | None = None, **known: Any
 ) -> dict[str, float]:
-    """Return the errors of no skill: of the answer that is the best for all training label sets.
+    """Return the errors of no skill: of the best answer that is the same for every bag.
 
-    The answer is judged on bags with the label sets `labels`, and on bags of one instance with the
-    label sets `alone`. `known` are further fields of the predictions for the bags with `labels`.
+    It is the best answer for the label sets `training`. It is judged on bags with the label sets
+    `labels`, and on bags of one instance with the label sets `alone`. `known` are further fields of
+    the predictions for the bags with `labels`.
     """
     about = about_training(torch.from_numpy(training))
     # The result is None only without training labels.
@@ -271,6 +282,7 @@ def no_skill(
 @pytest.mark.parametrize("seed", range(5))
 def test_no_constant_answer_is_better_on_the_training_bags(seed: int) -> None:
     rng = np.random.default_rng(seed)
+    # Some classes are in more than half of the 31 bags, and some in fewer.
     labels = rng.random((31, 4)) < np.array([0.8, 0.6, 0.3, 0.1])
     set_errors = []
     label_errors = []
@@ -278,7 +290,7 @@ def test_no_constant_answer_is_better_on_the_training_bags(seed: int) -> None:
         is_wrong = labels != np.array(answer)
         set_errors.append(is_wrong.any(axis=1).mean())
         label_errors.append(is_wrong.mean())
-    found = no_skill(labels, labels)
+    found = no_skill(training=labels, labels=labels)
     assert found["no_skill_set_error"] == pytest.approx(min(set_errors))
     assert found["no_skill_label_error"] == pytest.approx(min(label_errors))
 
@@ -303,8 +315,9 @@ def test_no_constant_class_is_better_for_instances() -> None:
 def test_the_answer_is_chosen_on_training_bags_and_judged_elsewhere() -> None:
     training = np.array([[True, False], [True, False], [False, True]])
     other = np.array([[False, True], [False, True], [True, True], [True, False]])
-    found = no_skill(training, other, alone=other[:2])
-    # The answer is the first class alone: right for the fourth bag, and for no bag of one instance.
+    found = no_skill(training=training, labels=other, alone=other[:2])
+    # Two of three training bags have the first class alone, so this is the answer. It is right for
+    # the fourth of the other bags, and for no bag of one instance.
     assert found["no_skill_set_error"] == 3 / 4
     # Both classes of the first two bags are wrong, and the second class of the third bag.
     assert found["no_skill_label_error"] == (2 + 2 + 1 + 0) / (4 * 2)
@@ -347,18 +360,18 @@ def test_no_more_batches_are_made_than_are_needed() -> None:
         while True:
             yield Bags(torch.zeros(300, 1, 1), torch.ones(300, 2, dtype=torch.bool))
 
-    # Label sets of at most MOST_BAGS bags are used, which four batches of 300 bags hold.
+    # Only as many batches are taken as MOST_BAGS bags need: here four batches of 300 bags.
     assert 900 < MOST_BAGS <= 1200
     assert len(label_sets(endless())) == 1200
 
 
 def test_no_skill_of_an_evaluation_comes_from_training_bags() -> None:
-    # With rare classes one label set, the empty one, is by far the most common.
+    # With rare classes the empty label set is by far the most common one.
     task = tasks().create("synthetic-bags", {"training_bags": 60, "class_rate": 0.01})
     problem = task.load(limit=200)
     found = problem.evaluate(untrained_scores(task, problem)).metrics
-    # Bags of any epoch show which label set is the most common.
-    batches = problem.train_batches(3, torch.Generator().manual_seed(1))
+    # The bags of another epoch, by another seed, have the same most common label set.
+    batches = problem.train_batches(epoch=3, rng=torch.Generator().manual_seed(1))
     counts = Counter(tuple(row) for bags in batches for row in bags.labels.tolist())
     most_common = torch.tensor(counts.most_common(1)[0][0])
     for split in ("validation", "test"):
@@ -375,7 +388,7 @@ def test_an_evaluation_takes_no_random_values_of_torch() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_of_equally_common_training_sets_the_first_in_sorted_order_counts() -> None:
+def test_of_equally_common_label_sets_of_training_the_first_one_counts() -> None:
     about = about_training(torch.tensor([[True, False], [False, True], [False, False]]))
     assert isinstance(about, TrainingLabels)
     assert about.most_common_set.tolist() == [False, False]

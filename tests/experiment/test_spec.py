@@ -145,6 +145,12 @@ def test_cells_that_would_not_fit_into_memory_are_refused() -> None:
         tiny_plan(seeds="0-99999", recipe={"lr": rates})
 
 
+def test_the_cells_of_all_tasks_together_count() -> None:
+    # One loss with 60,000 seeds on each of two tasks.
+    with pytest.raises(UsageError, match=r"120,000 cells are too many for one comparison"):
+        tiny_plan(losses=["exact"], tasks=[TINY, "synthetic-bags"], seeds="0-59999")
+
+
 def test_a_joined_plan_has_every_cell_once() -> None:
     old = tiny_plan(losses=["exact"], seeds="0-1")
     new = tiny_plan(seeds="1-2")

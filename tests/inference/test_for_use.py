@@ -19,6 +19,7 @@ from tests._helpers.command_line import Milbench
 
 NUM_BAGS = 12
 PARTS = ["train", "validation", "test"]
+# The table of the test, mine.csv, gives the comparison its name.
 REMARK = (
     "mine: networks for use by milbench predict, trained on all bags: no errors of theirs are known"
 )
@@ -30,6 +31,7 @@ class Kind:
 
     task: str
     columns: str
+    """The first line of the table."""
     row: Callable[[int], str]
     """Writes the file of a bag, if it has one, and returns its row."""
     has_pictures: bool = True
@@ -89,6 +91,7 @@ def train_two_seeds(milbench: Milbench, kind: Kind) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_bags_are_trained_on_and_none_is_evaluated(kind: Kind) -> None:
+    """The bags that the table gives to validation and test are trained on, too."""
     problem = load_task(kind.task, table=str(write_table(kind)), test=0).load()
     trained_on = sum(len(bags) for bags in problem.train_batches(0, torch.Generator()))
     assert trained_on == NUM_BAGS
@@ -124,9 +127,10 @@ def test_the_command_that_a_launch_names_averages_its_networks(
     assert len(cells) == 2
     options = words[6:]
 
-    def presence(of: str) -> pd.DataFrame:
+    def presence(of_cells: str) -> pd.DataFrame:
+        """Return the presence scores that `milbench predict` writes by the networks of cells."""
         out = ["--out", "found.csv", "--device", "cpu"]
-        milbench("predict", "mine.csv", "--cell", of, *options, *out).done()
+        milbench("predict", "mine.csv", "--cell", of_cells, *options, *out).done()
         return pd.read_csv("found.csv").filter(like="presence ")
 
     first, second = (presence(cell) for cell in cells)

@@ -31,6 +31,7 @@ from milbench.store.folders import Root
 from tests._helpers.command_line import Milbench, Ran
 from tests._helpers.handmade import LOGITS, cell, network_of, publish
 from tests._helpers.small_data import bomb
+from tests._helpers.tasks import new_network
 
 DECODER = ComponentDecoder(
     mass=6.0, apart=0.0, tilt=2.0, reach=(8.0, 5.0, *[8.0] * 8), margin=(4.0, 2.0)
@@ -575,6 +576,15 @@ def test_weights_that_are_cut_off_are_refused(
 def test_a_picture_is_read_by_one_cell(predict: Milbench, cells: Cells) -> None:
     complaint = predict("two.png", of=f"{cells.digits}, {cells.strict}").complaint()
     assert "extended-digits has pictures, expected one cell" in complaint
+
+
+def test_a_task_that_reads_no_files_is_told_what_it_needs(predict: Milbench, cells: Cells) -> None:
+    sets = cell("synthetic-bags", seed=1)
+    network = new_network(load_task("synthetic-bags"))
+    reference = publish(Root(cells.root), sets, network)
+    complaint = predict("two.png", of=reference).complaint()
+    assert "synthetic-bags reads neither pictures nor other bags" in complaint
+    assert "needs a method read_bags, or instances_from for pictures" in complaint
 
 
 def test_weights_of_another_network_are_refused(predict: Milbench, cells: Cells) -> None:

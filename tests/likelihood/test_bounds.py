@@ -35,9 +35,10 @@ def test_bounds_hold_for_any_bag(bag: RandomBag, exact_labels: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("regime", REGIMES)
 def test_bounds_hold_and_are_finite_in_every_regime(regime: str, dtype: torch.dtype) -> None:
-    log_probs = regime_log_probs(regime, 8, 40).to(dtype)
+    log_probs = regime_log_probs(regime, classes=8, positions=40).to(dtype)
     exact = PreciseBag(log_probs, list(range(6))).log_prob()
-    bounds = bag_log_prob_bounds(log_probs[None], first_classes(6, 8), exact_labels=3)
+    label_set = first_classes(6, classes=8)
+    bounds = bag_log_prob_bounds(log_probs[None], label_set, exact_labels=3)
     assert bounds.lower.item() <= exact <= bounds.upper.item()
     assert bounds.lower.isfinite().all()
     assert bounds.upper.isfinite().all()
@@ -45,17 +46,20 @@ def test_bounds_hold_and_are_finite_in_every_regime(regime: str, dtype: torch.dt
 
 def test_bounds_are_tight_for_classes_that_all_but_certainly_occur() -> None:
     # Each of 500 positions shows one of 30 classes or the background, all with the same
-    # probability. So a class is absent with the probability (30 / 31) ** 500, below 1e-7.
-    log_probs = regime_log_probs("uniform", 30, 500)[None]
-    lower, upper = bag_log_prob_bounds(log_probs, first_classes(25, 30))
+    # probability. Given that only the 25 classes of the label set and background occur, one of
+    # these classes is absent with the probability (25 / 26) ** 500 = 3e-9. By default 6 of them are
+    # summed exactly. The bounds differ by the chance that one of the 19 others is absent: 6e-8.
+    log_probs = regime_log_probs("uniform", classes=30, positions=500)[None]
+    lower, upper = bag_log_prob_bounds(log_probs, first_classes(25, classes=30))
     assert (upper - lower).item() < 1e-6
 
 
 def test_bounds_are_tight_where_all_classes_are_summed() -> None:
     # Background is much more probable than the classes, which are therefore rare. But all five
     # classes of the label set are summed exactly.
-    log_probs = regime_log_probs("background+8", 30, 50)[None]
-    lower, upper = bag_log_prob_bounds(log_probs, first_classes(5, 30), exact_labels=5)
+    log_probs = regime_log_probs("background+8", classes=30, positions=50)[None]
+    label_set = first_classes(5, classes=30)
+    lower, upper = bag_log_prob_bounds(log_probs, label_set, exact_labels=5)
     assert (upper - lower).item() < 1e-10
 
 
@@ -76,8 +80,9 @@ def test_bounds_are_differentiable(side: str) -> None:
 def test_bags_side_by_side_have_their_own_bounds() -> None:
     """A batch gives each bag the bounds that it has alone.
 
-    Inside torch.func the size of a label set cannot be read. So the arrays for each bag are as
-    large as a label set of `max_labels` needs, and the rest of them is padding.
+    milbench reads no values inside torch.func, since under vmap it could not. So it does not know
+    the sizes of the label sets: the arrays for each bag are as large as a label set of `max_labels`
+    needs, and the rest of them is padding.
     """
     labels = torch.tensor(
         [[0, 0, 0, 0, 0], [0, 1, 0, 0, 1], [1, 1, 1, 1, 1], [1, 0, 1, 1, 0]], dtype=torch.bool
@@ -108,15 +113,17 @@ def test_bags_side_by_side_have_their_own_bounds() -> None:
         torch.testing.assert_close(together[:, one], alone, rtol=1e-9, atol=1e-9)
 
 
-def test_a_label_set_larger_than_promised_is_an_error() -> None:
+def test_a_label_set_larger_than_max_labels_is_an_error() -> None:
     log_probs = torch.zeros(1, 4, 5).log_softmax(dim=1)
     with pytest.raises(UsageError, match=r"\|L\| = 3, above max_labels = 2"):
-        bag_log_prob_bounds(log_probs, first_classes(3, 3), max_labels=2)
+        bag_log_prob_bounds(log_probs, first_classes(3, classes=3), max_labels=2)
 
 
-def test_a_label_set_larger_than_promised_gives_nan_inside_vmap() -> None:
+def test_a_label_set_larger_than_max_labels_gives_nan_inside_vmap() -> None:
+    # There no value can be read, so that no error can be raised.
     def lower(log_probs: torch.Tensor) -> torch.Tensor:
-        return bag_log_prob_bounds(log_probs, first_classes(3, 3), max_labels=2).lower
+        label_set = first_classes(3, classes=3)
+        return bag_log_prob_bounds(log_probs, label_set, max_labels=2).lower
 
     batch_of_bags = torch.zeros(1, 1, 4, 5).log_softmax(dim=2)
     assert torch.func.vmap(lower)(batch_of_bags).isnan().all()

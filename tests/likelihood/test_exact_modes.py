@@ -258,7 +258,7 @@ def test_the_path_of_accelerators_does_not_read_values() -> None:
 def test_an_accelerator_runs_few_operators_for_any_label_set(size: int, masked: bool) -> None:
     # The bounds are the same for label sets of all sizes.
     assert operators("exact", size, masked=masked) <= 300
-    assert operators("exact", size, masked=masked, second=True) <= 1300
+    assert operators("exact", size, masked=masked, hessian_product=True) <= 1300
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

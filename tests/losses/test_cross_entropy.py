@@ -35,8 +35,8 @@ def logits() -> Tensor:
 def mean_logits(logits: Tensor) -> Tensor:
     """Return (B, C), the means over the positions of each bag, without the background."""
     means = []
-    for of_bag, mask in zip(logits, MASK_OF_INSTANCES, strict=True):
-        means.append(of_bag[:C, mask].mean(dim=1))
+    for of_bag, is_instance in zip(logits, MASK_OF_INSTANCES, strict=True):
+        means.append(of_bag[:C, is_instance].mean(dim=1))
     return torch.stack(means)
 
 
@@ -57,8 +57,8 @@ def test_scores_are_the_mean_logits(logits: Tensor) -> None:
 
 def test_presence_is_the_log_softmax_of_the_mean_logits(logits: Tensor) -> None:
     scores = per_bag("cross-entropy").score(logits, MASK_OF_INSTANCES)
-    expected = mean_logits(logits).softmax(dim=1)
-    torch.testing.assert_close(scores.presence.exp(), expected)
+    expected = mean_logits(logits).log_softmax(dim=1)
+    torch.testing.assert_close(scores.presence, expected)
 
 
 def test_no_position_of_a_map_is_background(logits: Tensor) -> None:
@@ -78,11 +78,13 @@ MASK = torch.tensor([[[1, 1, 0], [1, 1, 0]], [[0, 1, 0], [0, 0, 0]], [[1, 1, 1],
 def test_the_loss_of_positions_is_the_mean_cross_entropy_of_a_bag(mask: Tensor) -> None:
     logits = random_logits(3, 2 + 1, 2, 3).requires_grad_()
     means = []
-    for of_bag, target, there in zip(logits, TARGET, mask, strict=True):
+    for of_bag, target, is_instance in zip(logits, TARGET, mask, strict=True):
         # torch takes a row of logits for each position.
-        means.append(F.cross_entropy(of_bag[:, there].T, target[there]))
+        rows = of_bag[:, is_instance].T
+        means.append(F.cross_entropy(rows, target[is_instance]))
     expected = torch.stack(means)
-    # The loss takes label sets as every loss does, but reads only the target.
+    # The loss takes label sets as every loss does, but reads only the target. These are the classes
+    # in the target.
     label_sets = [[0, 1], [], [0, 1]]
     value = per_bag("position")(logits, label_sets, mask, TARGET)
     torch.testing.assert_close(value, expected)

@@ -1,7 +1,10 @@
 """The loss `hard-em` against an enumeration of all label maps.
 
 A label map gives each of the K positions a channel: one of the C classes or, last, the background.
-Hard EM assigns the positions of a bag to channels by the most probable label map of its label set.
+The label set of a map is the set of its classes. Its probability is the product, over positions, of
+the softmax of the logits. Hard EM assigns the positions of a bag to channels by the most probable
+map with the label set of the bag. The loss is minus the log-probability of this map, which a
+setting may divide by a size.
 """
 
 import itertools
@@ -77,14 +80,15 @@ def value_and_gradient(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return value.detach(), gradient
 
 
+# Each case: logits in float64, and the relative and the absolute error that a value may have.
 PRECISE = [
     pytest.param(bag(seed, background=b), 1e-12, 1e-12, id=f"random {seed}, background +{b:g}")
     for seed in range(2)
     for b in (0.0, 3.0, 30.0)
 ]
-# Logits so far apart that probabilities in float32 are 0 or 1, in the range that the tests of all
-# losses use: see `EXTREME` in tests/_helpers/label_maps.py. A value of almost 0 is exact to about
-# the rounding error of 1 in float32.
+# The same for logits in float32. They are so far apart that probabilities are 0 or 1, in the range
+# that the tests of all losses use: see `EXTREME` in tests/_helpers/label_maps.py. A value of almost
+# 0 is exact to a few times the rounding error of the number 1 in float32, which is about 1e-7.
 SINGLE = [
     pytest.param(bag(seed, scale=100).clamp(-200, 200).float(), 1e-5, 1e-6, id=f"wide {seed}")
     for seed in range(3)
@@ -102,10 +106,12 @@ def test_value_and_gradient_agree_with_the_best_assignment(
         # With random logits no label maps tie.
         (label_map,) = best.maps
         assert value[i].item() == pytest.approx(-best.log_prob, rel=relative, abs=absolute)
+        # The gradient of a log-softmax: softmax minus 1 at the channel that the map chooses.
         assert_close(gradient[i], logits.softmax(dim=0) - one_hot(label_map))
 
 
-# Logits of four positions, a row for each of the three classes and the background.
+# Logits for which several label maps are equally probable. There are four positions, and a row for
+# each of the three classes and the background.
 TIED = pytest.mark.parametrize(
     "logits",
     [
@@ -131,8 +137,9 @@ TIED = pytest.mark.parametrize(
 def shares_of(logits: Tensor) -> Tensor:
     """Return the share of each channel at each position for every label set, (2^C, C+1, positions).
 
-    Where label maps tie, a position is divided between the channels that it has in these maps. The
-    gradient is the softmax minus the shares.
+    Where the best label maps tie, a position is divided between the channels that it has in these
+    maps. The gradient is the softmax minus the shares, as it is without ties, where shares are 0 or
+    1.
     """
     logits = logits.double()
     _, gradient = value_and_gradient(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
@@ -152,8 +159,8 @@ def test_where_label_maps_tie_only_best_ones_have_shares(logits: Tensor) -> None
     found = best_maps(logits)
     for labels, shares in zip(ALL_LABELS, shares_of(logits), strict=True):
         maps = [one_hot(label_map) for label_map in found[class_numbers(labels)].maps]
-        is_possible = torch.stack(maps).any(dim=0)
-        assert (shares[~is_possible].abs() < 1e-12).all()
+        is_in_best_map = torch.stack(maps).any(dim=0)
+        assert (shares[~is_in_best_map].abs() < 1e-12).all()
 
 
 @TIED
@@ -173,7 +180,10 @@ def test_positions_with_equal_logits_have_equal_shares(logits: Tensor) -> None:
 
 
 def test_label_sets_have_no_limit() -> None:
-    """Of thirty classes, each gets the one of thirty positions where its logit was raised."""
+    """Of thirty classes, each gets the one of thirty positions where its logit was raised.
+
+    The label maps of so many classes could not be enumerated.
+    """
     classes = 30
     positions = torch.arange(classes)
     # Position -> the class whose logit is raised there.
@@ -193,6 +203,7 @@ def test_label_sets_have_no_limit() -> None:
 RANDOM_BAGS = pytest.mark.parametrize(
     "logits",
     [
+        # The background is rarely, sometimes or often the most probable channel.
         pytest.param(bag(seed, background=b), id=f"random {seed}, background {b:+g}")
         for seed in range(3)
         for b in (-3.0, 0.0, 3.0)
@@ -217,6 +228,8 @@ def test_presence_compares_best_assignments_with_and_without_a_class(logits: Ten
 
 @RANDOM_BAGS
 def test_scores_compare_a_class_alone_with_the_empty_bag(logits: Tensor) -> None:
+    # The score of a class is the log-probability of the best map of this class and background, less
+    # that of the map of background alone.
     best = best_log_probs(logits)
     scores = per_bag("hard-em").score(logits.unsqueeze(0)).classes[0]
     empty = best[frozenset()]

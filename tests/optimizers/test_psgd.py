@@ -1,4 +1,8 @@
-"""The optimiser PSGD: its preconditioner, its Hessian-vector products and the length of a step."""
+"""The optimiser PSGD: its preconditioner, its Hessian-vector products and the length of a step.
+
+The preconditioner is a matrix by which gradients are multiplied. It estimates the inverse of
+|Hessian|, and is the Kronecker product of two matrices, each made of one triangular factor.
+"""
 
 from collections.abc import Callable
 
@@ -11,6 +15,7 @@ from milbench.optimizers.psgd import KroneckerPSGD, update_factors
 
 ROWS = 4
 COLUMNS = 3
+"""The shape of the matrix of weights whose preconditioner is tested."""
 
 
 def symmetric_matrix(eigenvalues: list[float], seed: int) -> Tensor:
@@ -35,7 +40,8 @@ def converged(rows: Tensor, columns: Tensor, steps: int = 3000) -> tuple[Tensor,
         direction = torch.randn(ROWS, COLUMNS, generator=rng, dtype=torch.float64)
         rate = 0.1
         if step >= steps // 2:
-            # Over the second half the rate falls to a hundredth, so that the factors settle.
+            # Over the second half the rate falls to a hundredth, so that the factors settle: the
+            # exponent goes from 0 to 1.
             rate *= 0.01 ** (2 * step / steps - 1)
         product = rows @ direction @ columns
         left, right = update_factors(left, right, direction, product, rate)
@@ -44,12 +50,13 @@ def converged(rows: Tensor, columns: Tensor, steps: int = 3000) -> tuple[Tensor,
 
 @pytest.mark.parametrize("sign", [1, -1], ids=["definite", "indefinite"])
 def test_the_preconditioner_converges_to_the_inverse_of_the_absolute_hessian(sign: int) -> None:
+    # Any eigenvalues that differ by large factors. With the sign -1 some are negative.
     rows = symmetric_matrix([0.1, 1.0, sign * 3.0, 20.0], seed=0)
     columns = symmetric_matrix([0.5, sign * 2.0, 8.0], seed=1)
     left, right = converged(rows, columns)
     preconditioner = torch.kron(left.T @ left, right.T @ right)
     hessian = torch.kron(rows, columns)
-    # Preconditioned, every eigenvalue is 1 or -1.
+    # With the inverse of the absolute Hessian, every eigenvalue of the product is 1 or -1.
     preconditioned = torch.linalg.eigvals(preconditioner @ hessian).real.sort().values
     eigenvalues, axes = torch.linalg.eigh(hessian)
     expected = eigenvalues.sign().sort().values
@@ -90,7 +97,7 @@ def test_the_products_agree_with_the_whole_hessian() -> None:
         named = dict(zip(names, values, strict=True))
         return bag_loss(lambda images: torch.func.functional_call(model, named, (images,)))
 
-    # For each parameter, a random direction and the Hessian-vector product with it.
+    # `backward` has kept, for each parameter, a random direction and the Hessian-vector product.
     directions, products = zip(*optimizer._curvature.values(), strict=True)
     _, expected = torch.autograd.functional.hvp(loss_of, parameters, directions)
     torch.testing.assert_close(products, expected)
@@ -121,7 +128,7 @@ def step_and_its_size(clip_rms: float) -> tuple[KroneckerPSGD, float]:
 def test_a_long_step_is_shortened_to_its_bound() -> None:
     optimizer, rms = step_and_its_size(clip_rms=1e-4)
     assert bool(optimizer.clipped)
-    # The learning rate of 0.5 times the bound.
+    # The bound is for the preconditioned gradient, which is then multiplied by the learning rate.
     assert rms == pytest.approx(0.5 * 1e-4)
 
 
@@ -132,7 +139,10 @@ def test_a_short_step_is_not_shortened() -> None:
 
 
 def test_a_newton_step_ends_at_the_minimum_of_a_quadratic() -> None:
-    """With the converged preconditioner and a learning rate of 1, a step is a Newton step."""
+    """With the converged preconditioner and a learning rate of 1, a step is a Newton step.
+
+    The quadratic is that of `converged`, so its minimum is 0 at W = 0.
+    """
     # PSGD takes weights and biases of a layer as one matrix, in which the biases are another row.
     layer = nn.Linear(ROWS - 1, COLUMNS).double()
     rows = symmetric_matrix([0.1, 1.0, 3.0, 20.0], seed=0)
@@ -148,5 +158,5 @@ def test_a_newton_step_ends_at_the_minimum_of_a_quadratic() -> None:
 
     before = float(loss().detach())
     take_step(optimizer, loss())
-    # The minimum is 0. The loss is not exactly 0, as the preconditioner has only almost converged.
+    # The loss is not exactly 0, as the preconditioner has only almost converged.
     assert float(loss().detach()) < 0.02 * before

@@ -32,8 +32,8 @@ def test_bags_of_one_group_share_the_group() -> None:
 @pytest.mark.parametrize(
     "made_of",
     [
-        pytest.param(BagItems(None, None), id="nothing known"),
-        pytest.param(BagItems(np.arange(3), None), id="groups of one"),
+        pytest.param(BagItems(group=None, items=None), id="nothing known"),
+        pytest.param(BagItems(group=np.arange(3), items=None), id="groups of one"),
         pytest.param(of_items([0, 1], [2, 3]), id="items of their own"),
     ],
 )
@@ -54,8 +54,8 @@ def test_a_file_keeps_groups_and_items(tmp_path: Path) -> None:
     # The keys are digests of sets of bags. Here letters stand for them.
     kept = {
         "b": of_items([0, 1], [1, -1]),
-        "a": BagItems(np.array([4, 5, 4]), None),
-        "c": BagItems(None, None),
+        "a": BagItems(group=np.array([4, 5, 4]), items=None),
+        "c": BagItems(group=None, items=None),
     }
     save_bag_items(path, kept)
     found = load_bag_items(path)
@@ -65,3 +65,4 @@ def test_a_file_keeps_groups_and_items(tmp_path: Path) -> None:
         "c": "nothing",
     }
     np.testing.assert_array_equal(found["b"].items, kept["b"].items)
+    np.testing.assert_array_equal(found["a"].group, kept["a"].group)

@@ -92,14 +92,15 @@ OVERLAPS = """() => {
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the page of a report on four losses and two tasks, with one failed cell."""
-    # Loss -> its one-instance error.
     folder = tmp_path_factory.mktemp("page")
+    # Loss -> its one-instance error. The losses are not in the order of their errors.
     losses = {
         "exact": 0.006,
         "max-pooling": 0.08,
         "noisy-or head=softmax": 0.007,
         "one-vs-rest": 0.021,
     }
+    # (loss, task, seed) -> the status of the cell, and why it has this status.
     statuses = {("max-pooling", "extended-digits", 1): ("failed", "FloatingPointError: not finite")}
     results = make_results(
         folder / "cells", losses, statuses=statuses, info={"published": PUBLISHED}
@@ -116,7 +117,8 @@ def column(tab: Any, index: int) -> list[str]:
 def test_everything_is_there_without_scripts(page: Path) -> None:
     with opened(page, java_script_enabled=False) as tab:
         assert tab.locator(".answer").first.is_visible()
-        assert len(column(tab, 1)) == 4
+        names_of_losses = column(tab, 1)
+        assert len(names_of_losses) == 4
         # The click opens a section, and a sentence of this section is seen.
         tab.get_by_text("What limits this").click()
         assert tab.get_by_text("sometimes collapse").is_visible()

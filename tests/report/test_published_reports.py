@@ -98,6 +98,15 @@ def test_outcomes_of_all_cells_are_one_file(tmp_path: Path) -> None:
     assert (noise.items == 5).all()
 
 
+def test_a_report_is_copied_with_its_evidence_by_saving_it_elsewhere(tmp_path: Path) -> None:
+    results = make_results(tmp_path / "cells", tasks=ONE)
+    save_evidence(results)
+    kept = tmp_path / "kept"
+    save(with_constant_answer(results), kept)
+    save(read(kept), tmp_path / "copy")
+    assert contents(tmp_path / "copy") == contents(kept)
+
+
 def test_counts_of_all_cells_are_one_file(tmp_path: Path) -> None:
     results = make_results(tmp_path / "cells", tasks=ONE)
     save_evidence(results)

@@ -185,6 +185,26 @@ def test_the_note_says_points_combinations_finalists_and_seeds() -> None:
     assert "All were trained with one seed, the best two with three seeds" in table.note
 
 
+def test_the_note_says_where_losses_have_different_numbers_of_finalists() -> None:
+    # The first loss has two finalists. The second loss has one, with a seed more.
+    other = [(0.1, 0.2, 0.1, 0.2), *[(0.5,)] * 7]
+    values = {"a": STAGED, "b": other}
+    table = search_table(searches(Study(results_of(values, {"a": 0, "b": 0}, fresh=0.1))))
+    assert table is not None
+    expected = "All were trained with one seed, the best one to two with three to four seeds"
+    assert expected in table.note
+
+
+def test_the_note_says_where_losses_have_different_numbers_of_seeds() -> None:
+    values: dict[str, list[tuple[float, ...]]] = {
+        "a": [(0.1,), (0.2,)],
+        "b": [(0.1, 0.2), (0.2, 0.3)],
+    }
+    table = search_table(searches(Study(results_of(values, {"a": 0, "b": 0}, fresh=0.1))))
+    assert table is not None
+    assert "Each was trained with one to two seeds, and the mean over them chose." in table.note
+
+
 def test_a_search_in_one_stage_has_no_finalists() -> None:
     table = search_table(searches(Study(searched({"steep": STEEP}, fresh=0.1))))
     assert table is not None

@@ -22,6 +22,7 @@ def problem() -> Any:
 
 
 def contents(images: torch.Tensor) -> list[bytes]:
+    """Return the pixels of each image as bytes, by which images can be looked up."""
     return [image.numpy().tobytes() for image in images]
 
 
@@ -45,6 +46,7 @@ def class_of_image() -> dict[bytes, int]:
 
 
 def test_splits_have_the_sizes_of_published_results(parts: list[LabelledImages]) -> None:
+    # About 70, 10 and 20 % of the 1797 images.
     assert [len(part) for part in parts] == [1258, 179, 360]
 
 
@@ -69,7 +71,7 @@ def test_every_split_has_the_same_shares_of_classes(parts: list[LabelledImages])
     shares = torch.bincount(torch.tensor(load_digits().target), minlength=10) / 1797
     for part in parts:
         counts = torch.bincount(part.classes, minlength=10)
-        # Counts are whole numbers, so they differ from exact shares by less than 1.
+        # Counts are whole numbers, so they may differ from exact shares, but by less than 1.
         assert ((counts - len(part) * shares).abs() < 1).all()
 
 
@@ -79,10 +81,13 @@ def bright_images() -> torch.Tensor:
 
 
 def test_items_are_the_digits_on_a_canvas(problem: Any) -> None:
-    """Where a digit is, the canvas is at least as bright as scikit-learn's image of this digit."""
+    """Where a digit is, the canvas is at least as bright as scikit-learn's image of this digit.
+
+    It may be brighter where another digit overlaps this one.
+    """
     images = bright_images()
     for item, shown in digits_on_canvases(problem):
-        # 1e-6 is for rounding.
+        # 1e-6 allows for rounding.
         assert (shown >= images[item] - 1e-6).all()
 
 
@@ -101,13 +106,13 @@ def digits_on_canvases(problem: Any) -> Iterator[tuple[int, torch.Tensor]]:
 def test_single_digits_are_the_images_of_their_numbers(problem: Any) -> None:
     images = bright_images()
     for split in problem.splits.values():
-        for number in range(len(split.single_instance)):
-            bags = split.single_instance[number]
+        # Bags of one instance: each is one image, without a canvas around it.
+        for bags in split.single_instance:
             assert torch.equal(bags.instances[:, 0], images[bags.origin.bag])
             assert torch.equal(bags.origin.items[:, 0], bags.origin.bag)
 
 
-def test_each_digit_is_an_item_as_often_as_shown(problem: Any) -> None:
+def test_items_are_the_digits_shown_and_all_are_shown_equally_often(problem: Any) -> None:
     target = torch.from_numpy(load_digits().target)
     batches = problem.splits["test"].bags
     items = torch.cat([bags.origin.items for bags in batches]).flatten()
@@ -134,7 +139,7 @@ def proportional(request: pytest.FixtureRequest) -> Any:
     """A problem whose canvases have an area that is proportional to their number of digits."""
     params: dict[str, Any] = {
         "digits_per_bag": request.param,
-        # No multiple of 4, so that the last batch is smaller.
+        # No multiple of the 4 bags of a batch, so that the last batch is smaller.
         "bags_per_epoch": 629,
         "batch_bags": 4,
     }
@@ -155,6 +160,7 @@ def test_with_a_proportional_canvas_each_digit_has_the_same_area(proportional: A
         height, width = bags.instances.shape[2:]
         areas.append(height * width)
     mean_area = sum(areas) / len(areas)
-    # By default two digits have canvases with sides of 16 to 24 pixels, an area of 400 on average.
-    # These are 200 for each digit. Sides are rounded, so the area is a little different.
+    # By default two digits have canvases with sides of 16 to 24 pixels, 20 on average, and so a
+    # mean area of 20 * 20 = 400: 200 for each digit. Sides are random and rounded to whole pixels,
+    # so the mean area is a little different.
     assert mean_area / proportional.digits_per_bag == pytest.approx(200, rel=0.06)

@@ -4,7 +4,7 @@ Each is an obstacle for losses: classes that depend on each other, rare classes,
 in label sets. Context is a kind of background that is more frequent in bags with class 0 than in
 bags without it, or the other way round.
 
-The distribution of these bags is known. So the task can tell the errors of two ways to decide: the
+The distribution of these bags is known. So the task states the errors of two ways to decide. The
 optimum knows the distribution and all instances of a bag. The reference knows the distribution too,
 but looks at one instance at a time, as if the rest of its bag were unknown.
 """
@@ -262,6 +262,7 @@ def with_context(kinds: Assignment, classes: int, share: float) -> dict[Assignme
 
 
 def make(limit: int = 40, **params: Any) -> Any:
+    """Return a problem with parameters of SMALL and others; `limit` is the bags of each split."""
     return loaded("synthetic-bags", limit=limit, **{**SMALL, **params})
 
 
@@ -383,10 +384,8 @@ def test_the_optimal_posterior_error_comes_from_the_most_probable_classes(
     assert known == pytest.approx(float(wrong.double().mean()))
 
 
-@pytest.mark.parametrize(
-    ("name", "split"),
-    [*((name, "validation") for name in COURSE), ("context", "test"), ("company", "test")],
-)
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", COURSE)
 def test_bags_are_drawn_as_often_as_the_model_says(name: str, split: str) -> None:
     bags = distribution(problem_of(name), split).draw(6000, generator("course", name))
     sizes = bags.mask.sum(dim=1)
@@ -454,7 +453,7 @@ def test_context_follows_class_0_along_an_axis_of_its_own(has_class_0: bool, sha
 
 @pytest.mark.parametrize("name", COURSE)
 def test_the_reference_has_the_posterior_of_one_instance_alone(name: str) -> None:
-    """The reference takes how frequent each kind of instance is in all bags together as its prior.
+    """The prior of the reference is the share of each kind of instance in all bags together.
 
     All sizes of bags are equally frequent, and each instance counts once: a bag of three instances
     counts three times, a bag of two twice.
@@ -484,7 +483,10 @@ ALIKE = {
     "together": [{0, 1}, {2, 3}, {4}],
     "constant": [{0, 3}, {1}, {2}],
 }
-"""Obstacle -> groups of channels that label sets cannot tell apart; the last one is background."""
+"""Obstacle -> groups of channels that label sets cannot tell apart.
+
+The largest channel is the background.
+"""
 
 
 def group_of(name: str, channel: int) -> set[int]:
@@ -494,7 +496,8 @@ def group_of(name: str, channel: int) -> set[int]:
 
 @cache
 def problem_with_reference(name: str) -> Any:
-    return make(200, **COURSE[name])
+    """Return a problem with more bags than others: here nothing has to be enumerated."""
+    return make(limit=200, **COURSE[name])
 
 
 @dataclass(frozen=True)
@@ -599,8 +602,9 @@ class NoisyAndClean:
 def errors_in_training() -> NoisyAndClean:
     """Problems whose training bags differ only in errors of label sets.
 
-    An epoch of 320 bags has ten batches of 32. The task samples ten batches and then their errors,
-    from one random generator, so that errors leave the bags of such an epoch as they are.
+    The task samples the bags of ten batches, then the errors of these batches, then the bags of the
+    next ten, all from one random generator. An epoch of 320 bags has just ten batches of 32, so
+    that its bags are the same with and without errors. In a longer epoch later bags would differ.
     """
     noisy = make(num_classes=3, labels_dropped=0.2, labels_added=0.1, bags_per_epoch=320)
     clean = make(num_classes=3, bags_per_epoch=320)
@@ -702,6 +706,8 @@ def test_noise_in_validation_leaves_training_bags_as_they_are() -> None:
 
 
 def test_noise_in_validation_is_the_same_for_all_seeds() -> None:
+    # With a fixed number of training bags, problems of different seeds differ: in these bags.
+    # Validation bags must not depend on them.
     one = with_noise(BOTH, seed=0, training_bags=50)
     other = with_noise(BOTH, seed=1, training_bags=50)
     assert torch.equal(labels_of(one, "validation"), labels_of(other, "validation"))
@@ -710,13 +716,14 @@ def test_noise_in_validation_is_the_same_for_all_seeds() -> None:
 def test_noisy_validation_bags_do_not_tell_the_truth() -> None:
     validation = with_noise(BOTH).splits["validation"]
     assert all(bags.truth is None for bags in validation.bags)
+    # The label set of a bag of one instance would tell the true class of the instance.
     assert not len(validation.single_instance)
 
 
 def test_with_noisy_validation_the_optimum_of_test_bags_stays() -> None:
     noisy = with_noise(BOTH, **SMALL).known_errors()
     clean = with_noise("training", **SMALL).known_errors()
-    assert noisy
+    assert noisy, "some errors are known"
     assert noisy == {name: error for name, error in clean.items() if name.startswith("test/")}
 
 
@@ -724,11 +731,14 @@ def test_with_noisy_validation_the_optimum_of_test_bags_stays() -> None:
 def test_noisy_validation_bags_are_judged_by_label_sets_alone(label_sets: str) -> None:
     problem = with_noise(BOTH, **SMALL, label_sets=label_sets)
     model = problem.training
-    score = instancewise_scores(model.marginal_log_posterior, range(model.num_classes + 1))
+    # Every class and the background is a group of its own.
+    groups = range(model.num_classes + 1)
+    score = instancewise_scores(model.marginal_log_posterior, groups)
     metrics = problem.evaluate(score).metrics
     assert "validation/set_error" in metrics
     assert "test/excess_posterior_error" in metrics
     of_validation = [name for name in metrics if name.startswith("validation/")]
+    # Parts of the names of metrics that need the truth about instances.
     for part in ("instance_error", "posterior_error", "hit_rate", "bayes_", "reference_"):
         assert not [name for name in of_validation if part in name]
 
@@ -746,9 +756,10 @@ def test_who_knows_the_truth_errs_on_noisy_validation_labels() -> None:
     def score(bags: Any) -> Scores:
         known = [truth_of[instances.numpy().tobytes()] for instances in bags.instances]
         presence = torch.stack(known).float()
-        # The classes of instances do not matter here.
+        # What is said of single instances does not matter here: the three classes and background
+        # are equally probable.
         guesses = torch.full((len(bags), 4, bags.instances.shape[1]), 0.25)
-        return Scores(presence, presence, guesses, mask=bags.mask)
+        return Scores(classes=presence, presence=presence, instances=guesses, mask=bags.mask)
 
     metrics = noisy.evaluate(score).metrics
     differs = (labels_of(noisy, "validation") != labels_of(clean, "validation")).any(dim=1)

@@ -142,7 +142,8 @@ FAULTS = [
         name="one origin for all",
     ),
     fault("it_says_what_it_is", {NETWORK: "{}"}, name="no network"),
-    fault("it_says_what_it_is", {NAME: f"{NAME}    is_tested = False\n"}, name="not tested"),
+    # The task says that it has no bags to test on, but its problem has 100.
+    fault("it_says_what_it_is", {NAME: f"{NAME}    is_tested = False\n"}, name="no test bags"),
     fault(
         "its_format_says_what_bags_are_like",
         {'("right", "above", "below")': '["right", "above", "below"]'},
@@ -175,7 +176,8 @@ FAULTS = [
     ),
     fault(
         "the_task_says_where_seeds_split_the_same_bags",
-        # The template returns the ratio of test bags to training bags, which all seeds share.
+        # All seeds split the same 600 bags. The template says so by returning the ratio of test
+        # bags to training bags; 0 would mean that each seed has bags of its own.
         {"return 100 / 400": "return 0.0"},
         name="no overlap",
     ),
@@ -189,7 +191,8 @@ FAULTS = [
         problem_with(
             "    def evaluate(self, score):\n"
             "        test = self.splits['test'].bags[0].selected(torch.randperm(9))\n"
-            "        split = type(self.splits['test'])((), [test])\n"
+            "        split_type = type(self.splits['test'])\n"
+            "        split = split_type(single_instance=(), bags=[test])\n"
             "        self.splits = {**self.splits, 'test': split}\n"
             "        return super().evaluate(score)"
         ),
@@ -238,7 +241,7 @@ def test_a_fault_of_a_task_is_noticed(test: str, changes: dict[str, str], tmp_pa
 
 @pytest.mark.parametrize("padding", [0.0, 7.0])
 def test_the_digest_of_a_set_does_not_depend_on_padding(padding: float) -> None:
-    """A bag is padded to the largest of its batch, which is another one in training."""
+    """A bag is padded to the largest bag of its batch, and in training its batch is another one."""
     small = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     # A bag of two instances beside a bag of five.
     instances = torch.full((2, 5, 2), padding)

@@ -311,6 +311,21 @@ def test_another_seed_starts_from_other_weights(look: Look) -> None:
     assert not torch.equal(of_5, of_6)
 
 
+def test_a_loss_that_is_not_finite_on_a_gpu_is_found_by_the_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train_step(setup: Setup, bags: Bags, step: int, weigh: object) -> torch.Tensor:
+        """Stand for a step on a GPU, which checks nothing; the loss of step 0 is not finite."""
+        return torch.tensor([math.nan if step == 0 else 1.0, 0.0])
+
+    monkeypatch.setattr(training, "train_step", train_step)
+    # There is no look at the sum before the end of the epoch, which has four steps.
+    monkeypatch.setattr(training, "LOOK_INTERVAL", math.inf)
+    expected = "non-finite sum of losses at epoch 1, step 4"
+    with pytest.raises(FloatingPointError, match=expected):
+        train(small_cell("exact"), tmp_path / "cell")
+
+
 BACKGROUND = 3
 """The background's channel in the tiny task, which has three classes and bags of five instances."""
 

@@ -9,7 +9,10 @@ from milbench import Loss
 
 
 class FaultyLoss(Loss):
-    """A logistic loss on the mean logit of each class, with one fault; "" for none."""
+    """A logistic loss on the mean logit of each class, with one fault; "" for none.
+
+    The name of a fault says what a method returns in place of the right value.
+    """
 
     name = "faulty"
     head = "sigmoid"
@@ -19,6 +22,7 @@ class FaultyLoss(Loss):
         self.fault = fault
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Any:
+        # Padding counts, too: the bags that this loss is tested with have none.
         means = logits[:, :-1].mean(dim=2)
         by_class = torch.nn.functional.binary_cross_entropy_with_logits(
             means, labels.float(), reduction="none"
@@ -47,8 +51,8 @@ class FaultyLoss(Loss):
                 # The loss of the first bag is divided by 0.
                 return value / torch.arange(len(value))
             case "infinite gradient":
-                # The square root of 0 is 0, so that the value is right, but its derivative is
-                # infinite.
+                # The root of a zero is added. The root is 0 too, so that the value is right, but
+                # its derivative is infinite.
                 zero = logits - logits.detach()
                 return value + zero.sqrt().sum(dim=(1, 2))
         return value
@@ -72,9 +76,11 @@ class FaultyLoss(Loss):
         probs = super().posterior(logits, mask)
         match self.fault:
             case "posterior of a bag":
+                # The dimension of positions is missing.
                 return probs.mean(dim=2)
             case "log posterior":
                 return probs.log()
             case "posterior over positions":
+                # It sums to 1 over the positions instead of the channels.
                 return logits.softmax(dim=2)
         return probs

@@ -15,7 +15,7 @@ from milbench.report.figures.picture import pictures_of
 from milbench.report.figures.style import LossStyle, label_ends, new_figure, styled
 from milbench.report.looks import Look
 from milbench.report.study import Study
-from tests._helpers.report_data import ONE, make_results
+from tests._helpers.report_data import make_results
 
 NAMES = ["first", "second", "third", "fourth"]
 
@@ -30,9 +30,9 @@ def labelled(heights: list[float]) -> Any:
         axes = figure.subplots()
         axes.set(xlim=(0, 1), ylim=(0, 1))
         ends = {name: (1.0, height) for name, height in zip(NAMES, heights, strict=True)}
-        style = LossStyle(Look("black", "o"))
-        label_ends(axes, ends, dict.fromkeys(NAMES, style))
-        # This lays the figure out and moves labels apart.
+        same_style = LossStyle(Look("black", "o"))
+        label_ends(axes, ends, styles=dict.fromkeys(NAMES, same_style))
+        # This lays the figure out and moves labels apart. The pictures themselves are not needed.
         pictures_of("labels", "", "", figure)
     return axes
 
@@ -45,18 +45,19 @@ def test_labels_of_equal_ends_do_not_cover_one_another() -> None:
 
 def test_labels_that_have_room_stand_beside_their_ends() -> None:
     heights = [0.1, 0.4, 0.6, 0.9]
-    found = {text.get_text(): text.get_position()[1] for text in labelled(heights).texts}
-    np.testing.assert_allclose([found[name] for name in NAMES], heights)
+    label_heights = {text.get_text(): text.get_position()[1] for text in labelled(heights).texts}
+    np.testing.assert_allclose([label_heights[name] for name in NAMES], heights)
 
 
 def test_a_line_leads_from_each_end_to_its_label() -> None:
     axes = labelled([0.5, 0.5, 0.5, 0.5])
     # A leader is a thin line from the end of a line to the label. All are in one collection.
     (leaders,) = axes.collections
-    starts = [segment[0] for segment in leaders.get_segments()]
-    stops = [segment[-1][1] for segment in leaders.get_segments()]
-    np.testing.assert_allclose(starts, [(1.0, 0.5)] * 4)
-    np.testing.assert_allclose(stops, [text.get_position()[1] for text in axes.texts])
+    start_points = [segment[0] for segment in leaders.get_segments()]
+    stop_heights = [segment[-1][1] for segment in leaders.get_segments()]
+    label_heights = [text.get_position()[1] for text in axes.texts]
+    np.testing.assert_allclose(start_points, [(1.0, 0.5)] * 4)
+    np.testing.assert_allclose(stop_heights, label_heights)
 
 
 def test_labels_are_inside_the_figure() -> None:
@@ -74,7 +75,14 @@ def test_heads_of_columns_stand_inside_a_gallery_above_its_titles(tmp_path: Path
 
     The head of a column names the loss. Each picture has the label set of its bag as its title.
     """
-    results = make_results(tmp_path, {"exact": 0.001, "noisy-or": 0.002}, ONE, seeds=1, epochs=2)
+    one_instance_errors = {"exact": 0.001, "noisy-or": 0.002}
+    results = make_results(
+        folder=tmp_path,
+        losses=one_instance_errors,
+        tasks={"extended-digits": "instance_error"},
+        seeds=1,
+        epochs=2,
+    )
     with styled():
         figure = gallery_figure(galleries(Study(results), "extended-digits"))
         pictures_of("gallery", "", "", figure, photographs=True)

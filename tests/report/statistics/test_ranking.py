@@ -57,7 +57,9 @@ def test_scores_by_hand() -> None:
 
 
 def counted_win_rates(values: Floats) -> Floats:
-    """Return how often each loss beats another one with the same seed; a tie is half a win.
+    """Return how often each loss beats another one with the same seed, by a smaller value.
+
+    A tie is half a win.
 
     `values` has the shape (losses, seeds).
     """
@@ -78,6 +80,7 @@ def test_win_rates_are_counted(seed: int) -> None:
     # The values are whole numbers from 0 to 3, so that there are ties.
     tasks = [rng.integers(0, 4, size=(4, 3)).astype(float) for _ in range(3)]
     expected = np.mean([counted_win_rates(task) for task in tasks], axis=0)
+    # Here, and below, each task is a block of its own.
     np.testing.assert_allclose(win_rates([[task] for task in tasks]), expected)
 
 
