@@ -48,6 +48,32 @@ def test_the_gallery_has_a_report_with_its_sentence(one_report: dict[str, Any]) 
     assert "95 % confidence" in card
 
 
+def test_a_report_is_drawn_again_only_if_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = tmp_path / "drawn"
+
+    def draw(name: str, digest: str) -> str:
+        with drawn.open("a") as file:
+            file.write(f"{name}\n")
+        return f"{name}, drawn"
+
+    monkeypatch.setattr(reports, "_rendered", draw)
+    monkeypatch.setattr(reports, "REPORTS", tmp_path)
+    monkeypatch.setattr(reports, "CACHE", tmp_path / "cache")
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.csv").write_text("0.1")
+    names = ["first", "second"]
+    reports._rendered_all(names)
+    (tmp_path / "second" / "results.csv").write_text("0.2")
+    assert [str(report) for report in reports._rendered_all(names)] == [
+        "first, drawn",
+        "second, drawn",
+    ]
+    assert sorted(drawn.read_text().split()) == ["first", "second", "second"]
+
+
 def test_the_page_of_every_loss_has_its_formula() -> None:
     from website.losses import formulas
 
