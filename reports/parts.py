@@ -28,6 +28,7 @@ from milbench._utils.files import write_atomically
 from milbench.contracts.predictions import SINGLE, load_predictions, save_predictions
 from milbench.experiment.plan import Plan
 from milbench.experiment.plan_file import plan_to_json
+from milbench.report.published_predictions import judges_single_instances
 from milbench.store.cell_folder import CellFolder
 from milbench.store.folders import Root
 
@@ -103,14 +104,6 @@ def slim_copy(folder: CellFolder, parent: Path) -> CellFolder:
     """Return a copy of the folder of a cell below `parent`, without weights and gallery."""
     copy = shutil.copytree(folder.path, parent / folder.id, ignore=LEFT_OUT)
     return CellFolder(Path(copy))
-
-
-def judges_single_instances(plan: Plan) -> bool:
-    """Return whether losses are compared by bags of one instance, so that a report needs them."""
-    metrics = set(plan.spec.compare_by)
-    for task in plan.tasks.values():
-        metrics.add(task.primary)
-    return "instance_error" in metrics
 
 
 def remove_predictions(folder: CellFolder) -> None:

@@ -163,6 +163,7 @@ def files() -> dict[str, str | bytes]:
             # A heading says which section is for which tasks.
             heading = "" if len(several) == 1 else f"## For {', '.join(entry.tasks)}\n\n"
             sections.append(heading + _section(name, entry, drawing))
+        # `lengths` says how results change with the length of training.
         page = PAGE.format(name=name, sections="\n".join(sections))
         made[_path(name)] = page + _standing(name) + lengths.section(network=name)
     return made
@@ -230,6 +231,8 @@ def _command(name: str, entry: Entry) -> str:
     """Return a command that trains a network."""
     task = _task_of_command(name, entry)
     table = " -p task.table=TABLE.csv" if _needs_table(task) else ""
+    # A network with one logit for a whole bag cannot be trained by `exact`, which needs a softmax
+    # at every position.
     loss = "exact" if "softmax" in loss_heads(entry.maker) else "one-vs-rest"
     network = "resnet18" if name == NETWORK_OF_IMAGES else name
     return f"milbench run --loss {loss} --task {task} --network {network}{table}"

@@ -63,6 +63,7 @@ def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> 
     try:
         before = _states(paths)
     except OSError:
+        # A file cannot be read. `compute` raises the error that the caller expects.
         return compute()
     key = json.dumps([__version__, kind, *(str(path.resolve()) for path in paths)])
     # Half of the 64 digits are enough to tell records apart.

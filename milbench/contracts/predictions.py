@@ -93,8 +93,6 @@ class SplitPredictions:
     """(n, C), the true label sets."""
     presence: Floats
     """(n, C), `milbench.Scores.presence`, by which label sets are predicted."""
-    classes: Floats
-    """(n, C), `milbench.Scores.classes`, by which the class of a one-instance bag is predicted."""
     bag: Ints
     """(n,), the number of each bag, see `milbench.Origin`."""
     digest: str
@@ -102,6 +100,8 @@ class SplitPredictions:
 
     Cells with different digests were evaluated on different bags.
     """
+    classes: Floats | None = None
+    """(n, C), `milbench.Scores.classes`, by which the class of a one-instance bag is predicted."""
     presence_is_log_odds: bool = False
     """Whether `presence` is the log-odds that the class occurs."""
     is_single_instance: bool = False

@@ -45,13 +45,13 @@ def checked_splits(
     # What a split keeps together: the bags of a group, or each bag if there are no groups.
     units = np.unique(bags.groups or bags.bags, return_inverse=True)[1]
     are_given = bool(options.splits)
-    # A unit to train on, one to test on and, unless the options ask for no validation bags, one to
-    # validate on. Of a random split `check_parts` reports that there are too few; of folds and of
-    # splits in files, `split_bags` below does.
+    # The fewest units that can be split: one to train on, one to test on and, unless the options
+    # ask for no validation bags, one to validate on. If a random split has fewer, `check_parts`
+    # reports it. If folds or splits in files have fewer, `split_bags` below does.
     fewest = 3 if options.validation else 2
     count = units.max() + 1
-    is_random = not options.folds and not are_given
-    if is_random and count < fewest:
+    has_neither_folds_nor_files = not options.folds and not are_given
+    if has_neither_folds_nor_files and count < fewest:
         return []
     if seeds is None:
         seeds = range(_count_splits(bags, options))
@@ -61,10 +61,11 @@ def checked_splits(
 
 
 def _count_splits(bags: OwnBags, options: TableOptions) -> int:
-    """Return how many splits to check: all folds of all repetitions, or else `_SPLITS_CHECKED`."""
+    """Return how many splits to check: all that differ, but of random ones only some."""
     folds_and_repeats = count_folds(bags, options)
     if folds_and_repeats is None:
-        return _SPLITS_CHECKED
+        # One file of splits gives every seed the same split.
+        return 1 if options.splits else _SPLITS_CHECKED
     folds, repeats = folds_and_repeats
     return folds * repeats
 

@@ -179,7 +179,7 @@ def outcomes_of_split(
     found: dict[str, Outcomes] = {}
 
     one_instance_bags = predictions.single(split)
-    if one_instance_bags is not None:
+    if one_instance_bags is not None and one_instance_bags.classes is not None:
         true_classes = one_instance_bags.labels.argmax(axis=1)
         wrong = wrong_classes(one_instance_bags.classes, true_classes)
         found["instance_error"] = _ratio(wrong, np.ones(len(wrong)), one_instance_bags)

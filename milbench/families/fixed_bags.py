@@ -282,7 +282,7 @@ def _mean_shape(bags: Bags, kind: BagKind) -> tuple[int, ...]:
     A set has the mean number of instances, and a sequence the mean number of frames.
     """
     shape = tuple(bags.instances.shape[1:])
-    # Without a mask all bags have this shape.
+    # Without a mask all bags have this shape. Images with a mask are all padded to it.
     if bags.mask is None or kind == "images":
         return shape
     mean_size = max(1, round(float(bags.mask.sum(dim=1).double().mean())))

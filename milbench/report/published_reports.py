@@ -24,6 +24,8 @@ from milbench.experiment.plan_file import plan_from_json, plan_to_json
 from milbench.report.bag_items import BAG_ITEMS_FILE, BagItems, save_bag_items
 from milbench.report.evidence import ClassCounts
 from milbench.report.learning import main_learning_metric, other_learning_metrics
+from milbench.report.published_predictions import FOLDER as PREDICTIONS_FOLDER
+from milbench.report.published_predictions import save_compared
 from milbench.report.study import Study
 from milbench.report.uses import USES
 from milbench.store.results import COLUMNS, Results
@@ -43,9 +45,10 @@ _NUMBERS = (*_WHOLE_NUMBERS, "value")
 def save(results: Results, folder: Path) -> None:
     """Write what a page is made from as small files.
 
-    They are the plan, and the frame of results. If cells have kept them, there are three more
-    files: outcomes.npz with the outcomes by the metrics that losses are judged by, test_items.npz
-    with the items of test bags, and classes.json with the counts by class.
+    They are the plan, and the frame of results. If cells have kept them, there are also
+    outcomes.npz with the outcomes by the metrics that losses are judged by, test_items.npz with the
+    items of test bags, classes.json with the counts by class, and the folder predictions with the
+    predictions of every compared cell.
 
     Raises UsageError if the folder cannot be written.
     """
@@ -57,14 +60,15 @@ def save(results: Results, folder: Path) -> None:
         # `read` leaves it out, since a `Study` can always compute it again.
         frame = results.frame[list(COLUMNS)].assign(final=study.is_final())
         _write_compressed(folder / FRAME, frame.to_csv(index=False, float_format="%.8g"))
-        # Results that `read` has returned for this folder have their outcomes, items and counts in
-        # these files. The files stay as they are: to write them again, they would have to be read
-        # while they are replaced.
+        # Results that `read` has returned for this folder have all their evidence in these files.
+        # The files stay as they are: to write them again, they would have to be read while they are
+        # replaced.
         were_read_from_here = folder in results.folders.values()
         if not were_read_from_here:
             _save_outcomes(study, folder / OUTCOMES_FILE)
             _save_bag_items(study, folder / BAG_ITEMS_FILE)
             _save_counts(study, folder / CLASSES_FILE)
+            save_compared(study, folder)
     except OSError as error:
         raise UsageError(f"cannot write into {folder}: {error.strerror or error}") from None
 
@@ -157,9 +161,9 @@ def read(folder: Path) -> Results:
     except (OSError, ValueError, KeyError, EOFError, zlib.error) as error:
         raise UsageError(f"{folder} cannot be read: {error}") from None
     folders: dict[str, Path] = {}
-    evidence = (OUTCOMES_FILE, BAG_ITEMS_FILE, CLASSES_FILE)
-    if any((folder / name).is_file() for name in evidence):
-        # Each file is for all cells together, so that all done cells have the same folder.
+    evidence = (OUTCOMES_FILE, BAG_ITEMS_FILE, CLASSES_FILE, PREDICTIONS_FOLDER)
+    if any((folder / name).exists() for name in evidence):
+        # Each is for all cells together, so that all done cells have the same folder.
         done = frame.loc[frame["status"] == "done", "cell"]
         folders = dict.fromkeys(map(str, done), folder)
     return Results(plan, frame, folders)

@@ -286,6 +286,7 @@ class Study(Values):
             return []
         only_by_search = with_search.contender & ~given.contender
         losses = self.table(task, metric).index[only_by_search]
+        # In the order of the summary, the best mean first.
         return [str(loss) for loss in self.summary(task, metric).index if loss in losses]
 
     @cached_property

@@ -138,6 +138,7 @@ class Unfinished(Loss):
 class Helper:
     pass
 """
+"""A file with a loss that lacks everything, and with a class that is no loss."""
 
 
 def test_the_method_that_a_loss_lacks_is_named(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from milbench.data.load_bags import load_bags
 from milbench.data.own_bags import OwnBags
+from milbench.data.split_checks import checked_splits
 from milbench.data.splits import count_folds, split_bags
 from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
@@ -55,6 +56,12 @@ def folds(tmp_path: Path) -> tuple[OwnBags, FeatureOptions]:
     # that it is no fold.
     pd.DataFrame({"train": [True]}).to_csv(tmp_path / "folds/splits_0_descriptor.csv")
     return load_slides(tmp_path, splits="folds/splits_*.csv")
+
+
+def test_one_file_is_one_split_to_check(folds: tuple[OwnBags, FeatureOptions]) -> None:
+    bags, options = folds
+    one_file = options.splits.replace("splits_*", "splits_0")
+    assert len(checked_splits(bags, replace(options, splits=one_file))) == 1
 
 
 def test_each_file_of_a_split_is_a_fold(folds: tuple[OwnBags, FeatureOptions]) -> None:

@@ -199,7 +199,7 @@ def test_both_options_are_named_where_both_read_a_column(tmp_path: Path) -> None
 def test_no_option_is_named_that_reads_a_part_of_a_column(tmp_path: Path, other: str) -> None:
     fields = ["1,5", "1,5", other]
     rows = [f'r{number},a,{number},"{field}"' for number, field in enumerate(fields)]
-    # A decimal comma, or a mark between thousands, would read only the first two fields of f.
+    # A decimal comma would read only the first two fields of f, and a mark between thousands none.
     text = complaint(write(tmp_path, "\n".join(["bag,labels,p,f", *rows])))
     assert "decimal" not in text
     assert "thousands" not in text

@@ -391,5 +391,6 @@ def test_an_evaluation_takes_no_random_values_of_torch() -> None:
 def test_of_equally_common_label_sets_of_training_the_first_one_counts() -> None:
     about = about_training(torch.tensor([[True, False], [False, True], [False, False]]))
     assert isinstance(about, TrainingLabels)
+    # In sorted order (False, False) comes before (False, True) and (True, False).
     assert about.most_common_set.tolist() == [False, False]
     assert about.class_shares.tolist() == pytest.approx([1 / 3, 1 / 3])

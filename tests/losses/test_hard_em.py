@@ -106,7 +106,7 @@ def test_value_and_gradient_agree_with_the_best_assignment(
         # With random logits no label maps tie.
         (label_map,) = best.maps
         assert value[i].item() == pytest.approx(-best.log_prob, rel=relative, abs=absolute)
-        # The gradient of a log-softmax: softmax minus 1 at the channel that the map chooses.
+        # The gradient of minus a log-softmax: softmax minus 1 at the channel that the map chooses.
         assert_close(gradient[i], logits.softmax(dim=0) - one_hot(label_map))
 
 

@@ -1,7 +1,8 @@
 """The optimiser PSGD: its preconditioner, its Hessian-vector products and the length of a step.
 
 The preconditioner is a matrix by which gradients are multiplied. It estimates the inverse of
-|Hessian|, and is the Kronecker product of two matrices, each made of one triangular factor.
+|Hessian|, the Hessian with the absolute values of its eigenvalues. It is the Kronecker product of
+two matrices, each made of one triangular factor.
 """
 
 from collections.abc import Callable
