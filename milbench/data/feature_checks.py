@@ -182,6 +182,7 @@ def _far_ends(bags: OwnBags) -> Iterator[tuple[int, float]]:
         # one, and `opposite` the other end. A feature with a single value has no next value, and
         # `nearest` is then infinite.
         span = np.where(np.isfinite(nearest), abs(opposite - nearest), 0)
+        # A feature with two different values has no range of others, and nothing is said of it.
         is_far = (span > 0) & (abs(nearest - extreme) > FAR * span)
         for feature in np.flatnonzero(is_far).tolist():
             yield feature, float(extreme[feature])

@@ -95,8 +95,9 @@ def _save_outcomes(study: Study, path: Path) -> None:
         of_best = by_epoch[-1]
         chosen = of_best if study.plan.spec.selection == "validation" else of_last
         for name, of_items in chosen.items():
-            # Of a published report, `chosen` has the outcomes of all cells, by CELL/METRIC. The
-            # names of other cells keep their prefix, so that they are not among `kept`.
+            # Where the results are of a published report in another folder, `chosen` has the
+            # outcomes of all cells, by CELL/METRIC. The names of other cells keep their prefix, so
+            # that they are not among `kept`.
             metric = name.removeprefix(f"{cell}/")
             if metric in kept:
                 outcomes[f"{cell}/{metric}"] = of_items

@@ -209,7 +209,7 @@ def test_points_that_may_separate_thousands_are_warned_of(tmp_path: Path) -> Non
     path = write(tmp_path, "bag,labels,f\nr1,a,5.050\nr2,,553\nr3,a,1.250\n")
     details = {finding.what: finding.detail for finding in findings_in(path)}
     named = options_in(details["numbers that may have marks between thousands"])
-    assert features(path, thousands=named["thousands"]) == [5050, 553, 1250]
+    assert features(path, **named) == [5050, 553, 1250]
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_tables_of_images_are_read_by_the_same_options(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         Image.linear_gradient("L").save(tmp_path / name)
     path = write(tmp_path, "image;labels;size\na.png;wren;0,5\nb.png;;1,5\n")
-    bags = load_bags(path, ImageOptions(table="", **DECIMAL_COMMA))
+    bags = load_bags(path, ImageOptions(table=str(path), **DECIMAL_COMMA))
     assert bags.bags == ["a.png", "b.png"]
 
 
@@ -243,7 +243,7 @@ def test_tables_of_sequences_are_read_by_the_same_options(tmp_path: Path) -> Non
     for name in ("a.npy", "b.npy"):
         np.save(tmp_path / name, rng.normal(size=(4, 2)))
     path = write(tmp_path, "file;labels;size\na.npy;wren;0,5\nb.npy;;1,5\n")
-    bags = load_bags(path, SequenceOptions(table="", **DECIMAL_COMMA))
+    bags = load_bags(path, SequenceOptions(table=str(path), **DECIMAL_COMMA))
     assert bags.bags == ["a.npy", "b.npy"]
 
 
