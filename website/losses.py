@@ -1,6 +1,7 @@
 """The pages of the losses, and an overview.
 
-The page of a loss has its formula, picture, results beside other losses, docstring and code.
+The page of a loss has its formula, picture, a worked example, results beside other losses,
+docstring and code.
 """
 
 import re
@@ -11,7 +12,7 @@ from milbench.contracts.load import load_loss
 from milbench.contracts.loss import Loss
 from milbench.contracts.parameters import constructor_parameters, type_of
 from milbench.contracts.registry import losses
-from website import REPOSITORY, lengths, standing
+from website import REPOSITORY, lengths, standing, worked_example
 from website.loss_pictures import picture
 
 OVERVIEW = """# Every loss in pictures
@@ -48,7 +49,7 @@ Learns from: {supervision} · head: {head} · [the code](#code)
 
 *{caption}*
 
-{standing}{lengths}
+{example}{standing}{lengths}
 ## In detail
 
 ::: losses.{file}.{cls}
@@ -170,6 +171,7 @@ def _page(name: str, loss: Loss) -> str:
         file=file,
         cls=type(loss).__name__,
         caption=caption(loss),
+        example=worked_example.section(name, loss),
         formula=formulas()[name],
         standing=_standing(name, loss),
         lengths=lengths.section(loss=name),
