@@ -175,6 +175,7 @@ def _board(name: str, study: Study, task: str, draws: dict[str, int], trained: s
     """
     order = study.summary(task).index.rename("loss")
     cells = study.cells_of(task).drop_duplicates("variant").set_index("variant").loc[order]
+    names = [_with_head(study, cells["cell"][variant], str(variant)) for variant in order]
     steps = _steps(study, task)
     columns = {}
     metrics = {}
@@ -198,7 +199,8 @@ def _board(name: str, study: Study, task: str, draws: dict[str, int], trained: s
         of_use = {
             "report": name,
             "task": task,
-            "loss": [readable(str(variant)) for variant in order],
+            "loss": [readable(name) for name in names],
+            "settings": [_settings(study, cell) for cell in cells["cell"]],
             "network": [_network(study, cell) for cell in cells["cell"]],
             "use": use.name,
             "metric": metric_name,
@@ -228,7 +230,7 @@ def _board(name: str, study: Study, task: str, draws: dict[str, int], trained: s
         budget=budget,
         is_one_of_lengths=bool(trained),
         supervisions=cells["supervision"].nunique(),
-        shown=shown,
+        shown=shown.set_axis(names),
         last=all_rows.iloc[len(shown) :],
         uses=tuple(uses),
         resolutions=tuple(resolutions),
@@ -240,6 +242,23 @@ def _text(row: Any, metric: Any) -> str:
     """Return the mean of a loss with its tick and bound, and its seeds if it lacks some."""
     text = ticked(row, metric)
     return text if row.seeds == 0 else text + missing_seeds(row)
+
+
+def _with_head(study: Study, cell: str, variant: str) -> str:
+    """Return the name of a variant that says its head.
+
+    A report leaves a setting out that all its variants share. Beside other reports it is needed.
+    """
+    loss = study.planned[cell].loss
+    head = f"head={loss.params.get('head')}"
+    if "head" not in loss.params or head in variant:
+        return variant
+    return variant.replace(loss.name, f"{loss.name} {head}", 1)
+
+
+def _settings(study: Study, cell: str) -> str:
+    """Return all settings of a loss, such as head=softmax."""
+    return " ".join(f"{name}={value}" for name, value in study.planned[cell].loss.params.items())
 
 
 def _network(study: Study, cell: str) -> str:
