@@ -11,6 +11,7 @@ from milbench._utils.console import write_line
 from website import (
     command_line,
     formulas,
+    leaderboard,
     losses,
     metrics,
     networks,
@@ -33,6 +34,7 @@ MAKERS = (
     tasks,
     networks,
     reports,
+    leaderboard,
 )
 """The modules that make files of the site."""
 
@@ -75,12 +77,14 @@ def on_page_markdown(
 
 def on_page_content(
     html: str,
-    page: Page,  # noqa: ARG001
+    page: Page,
     config: MkDocsConfig,  # noqa: ARG001
     files: Files,  # noqa: ARG001
 ) -> str:
     """Draw the formulas of every page, and keep a mean, its spread and its tick on one line."""
     html = formulas.draw(html)
+    if page.file.src_uri == leaderboard.PAGE:
+        html = leaderboard.filled(html)
     html = html.replace(" ± ", f"{NO_BREAK}±{NO_BREAK}")
     return html.replace(" ✓</td>", f"{NO_BREAK}✓</td>")
 

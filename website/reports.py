@@ -10,11 +10,12 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
 from joblib import Memory, Parallel, delayed
 
@@ -35,6 +36,7 @@ SENTENCE = re.compile(r"^\*\*(.*)\*\*", re.MULTILINE)
 """A pattern of the sentence of a report in bold letters, which is its answer."""
 PICTURE_IN_DOCUMENT = re.compile(r"\]\(\.\./(reports/\S+\.png)\)")
 """A pattern of a link of a page of docs/ to a picture of a report."""
+Made = TypeVar("Made")
 # The gallery is the page of reports/README.md, so links begin at its folder.
 CARD = """<div class="card wide" markdown>
 **[{name}]({name}/report.md)**
@@ -65,10 +67,9 @@ What its numbers mean: [statistics of a report](../docs/statistics.md).
 
 def files() -> dict[str, str | bytes]:
     """Return the gallery, the page and first picture of every report, and pictures for docs/."""
-    listed = (REPORTS / "README.md").read_text("utf-8")
     made: dict[str, str | bytes] = {}
     cards = []
-    names = LISTED.findall(listed)
+    names = listed()
     for name, report in zip(names, _rendered_all(names), strict=True):
         made[f"reports/{name}/index.html"] = report.page
         made[f"reports/{name}/{report.picture}"] = report.content_of_picture
@@ -81,9 +82,14 @@ def files() -> dict[str, str | bytes]:
             )
         )
     made |= _pictures_in_documents()
-    notes = listed.partition("\n")[2].strip()
+    notes = (REPORTS / "README.md").read_text("utf-8").partition("\n")[2].strip()
     made["gallery.md"] = PAGE.format(cards="\n".join(cards), notes=notes)
     return made
+
+
+def listed() -> list[str]:
+    """Return the names of the published reports, in the order of reports/README.md."""
+    return LISTED.findall((REPORTS / "README.md").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -99,15 +105,26 @@ class RenderedReport:
 
 
 def _rendered_all(names: Sequence[str]) -> list[RenderedReport]:
-    """Return published reports. Those that are not kept are drawn, one on each core."""
-    rendered = Memory(CACHE, verbose=0).cache(_rendered)
-    calls = [(name, _digest_of_report(name)) for name in names]
-    to_draw = [call for call in calls if not rendered.check_call_in_cache(*call)]
-    if to_draw:
-        listed = ", ".join(name for name, _ in to_draw)
-        write_line(sys.stderr, f"drawing {len(to_draw)} of {len(names)} reports: {listed}")
-    Parallel(n_jobs=os.cpu_count())(delayed(rendered)(*call) for call in to_draw)
-    return [rendered(*call) for call in calls]
+    """Return published reports. Those that are not kept are drawn."""
+    return kept(_rendered, names)
+
+
+def kept(make: Callable[[str, str], Made], names: Sequence[str], code: str = "") -> list[Made]:
+    """Return what a function makes of each report. What is not kept is made, one on each core.
+
+    Args:
+        make: a function of the name of a report and a digest of all that its answer depends on.
+        names: the reports.
+        code: a digest of further code that the answer depends on.
+    """
+    remembered = Memory(CACHE, verbose=0).cache(make)
+    calls = [(name, _digest_of_report(name) + code) for name in names]
+    to_make = [call for call in calls if not remembered.check_call_in_cache(*call)]
+    if to_make:
+        said = ", ".join(name for name, _ in to_make)
+        write_line(sys.stderr, f"reading {len(to_make)} of {len(names)} reports: {said}")
+    Parallel(n_jobs=os.cpu_count())(delayed(remembered)(*call) for call in to_make)
+    return [remembered(*call) for call in calls]
 
 
 def _digest_of_report(name: str) -> str:
