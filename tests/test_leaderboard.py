@@ -39,7 +39,7 @@ def values(boards: list[leaderboard.Board]) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def page(boards: list[leaderboard.Board]) -> str:
-    return leaderboard.filled(leaderboard.PLACE_OF_TABLES)
+    return leaderboard.filled(leaderboard.PLACEHOLDER)
 
 
 def test_means_are_those_of_the_published_frame(values: pd.DataFrame) -> None:
@@ -77,9 +77,9 @@ def test_the_page_has_a_table_for_each_task(page: str) -> None:
     assert page.count("<table>") == page.count('<section class="board"') == len(tasks) > 1
 
 
-def test_the_page_of_docs_has_a_place_for_the_tables() -> None:
+def test_the_page_of_docs_has_the_placeholder_of_the_tables() -> None:
     text = (REPOSITORY / "docs" / leaderboard.PAGE).read_text("utf-8")
-    words = re.sub(r"<[^>]+>", "", leaderboard.PLACE_OF_TABLES)
+    words = re.sub(r"<[^>]+>", "", leaderboard.PLACEHOLDER)
     assert words in re.sub(r"[*`]", "", text)
 
 

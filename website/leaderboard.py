@@ -35,7 +35,7 @@ from website import reports
 PAGE = "leaderboard.md"
 CSV = "leaderboard.csv"
 STEPS = "cost/steps"
-PLACE_OF_TABLES = (
+PLACEHOLDER = (
     "<p><em>The tables are on the site only, which <code>make docs</code> builds.</em></p>"
 )
 """The paragraph of docs/leaderboard.md that the tables replace."""
@@ -74,6 +74,21 @@ OTHER_SUPERVISION = (
     "<p>Losses have a ✓ among those whose labels say as much; with which labels, "
     "the report says.</p>\n"
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column of a table: all variants, judged by the metric of a use."""
+
+    use: str
+    metric: str
+    heading: str
+    texts: list[str]
+    """The text of each variant."""
+    resolution: str
+    """The smallest difference that would show, in words."""
+    results: pd.DataFrame
+    """The rows of leaderboard.csv."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,10 +145,10 @@ def filled(page: str) -> str:
     Raises:
         ValueError: docs/leaderboard.md has lost the paragraph that they replace.
     """
-    if PLACE_OF_TABLES not in page:
-        raise ValueError(f"docs/{PAGE} lacks the paragraph: {PLACE_OF_TABLES}")
+    if PLACEHOLDER not in page:
+        raise ValueError(f"docs/{PAGE} lacks the paragraph: {PLACEHOLDER}")
     tables = "".join(_table(board) for board in boards())
-    return page.replace(PLACE_OF_TABLES, DOWNLOAD + _links() + _form() + tables + SCRIPT)
+    return page.replace(PLACEHOLDER, DOWNLOAD + _links() + _form() + tables + SCRIPT)
 
 
 @cache
@@ -142,7 +157,7 @@ def boards() -> list[Board]:
     names = reports.listed()
     # The tables depend on this file too.
     code = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    found = reports.kept(boards_of, names, code)
+    found = reports.kept(boards_of, names, "making the tables of", code)
     return [board for of_report in found for board in of_report]
 
 
@@ -177,49 +192,25 @@ def _board(name: str, study: Study, task: str, draws: dict[str, int], trained: s
     cells = study.cells_of(task).drop_duplicates("variant").set_index("variant").loc[order]
     names = [_with_head(study, cells["cell"][variant], str(variant)) for variant in order]
     steps = _steps(study, task)
-    columns = {}
-    metrics = {}
-    uses = []
-    resolutions = []
-    values = []
-    for use in USES:
-        metric_name = study.metric_of_use(task, use)
-        if metric_name is None:
-            continue
-        metric = describe(metric_name)
-        summary = study.summary(task, metric_name).reindex(order)
-        resolution = study.resolution(task, metric_name)
-        head = f"{use.name}: {metric.heading}"
-        columns[head] = [_text(row, metric) for row in rows_of(summary)]
-        metrics[head] = (task, metric_name)
-        uses.append(use.name)
-        known = math.isfinite(resolution)
-        resolutions.append(difference_text(resolution, metric) if known else NOTHING)
-        is_judged = bool(study.contenders(task, metric_name))
-        of_use = {
+    about = pd.DataFrame(
+        {
             "report": name,
             "task": task,
             "loss": [readable(name) for name in names],
             "settings": [_settings(study, cell) for cell in cells["cell"]],
             "network": [_network(study, cell) for cell in cells["cell"]],
-            "use": use.name,
-            "metric": metric_name,
-            "mean": summary["mean"],
-            "sd": summary["sd"],
-            "seeds": summary["seeds"],
-            "may_be_best": summary["contender"] if is_judged else None,
-            "worse_by_at_most": summary["worse_by"],
-            "resolution": resolution,
-            "no_skill": float(no_skill_line(study, task, metric_name).mean()),
             "steps": steps.reindex(order),
             "draws": cells["cell"].map(draws),
-        }
-        rows = pd.DataFrame(of_use, index=order)
-        values.append(rows[rows["mean"].notna()])
-    shown = pd.DataFrame(columns, index=order)
+        },
+        index=order,
+    )
+    columns = _columns(study, task, about)
+    shown = pd.DataFrame({column.heading: column.texts for column in columns}, index=order)
+    metrics = {column.heading: (task, column.metric) for column in columns}
     all_rows = with_lines(shown, study, metrics)
     budget = _budget(draws[cell] for cell in study.cells_of(task)["cell"] if cell in draws)
     length = trained or _length(study, task, steps)
+    values = [column.results for column in columns]
     return Board(
         report=name,
         task=readable(task),
@@ -232,9 +223,50 @@ def _board(name: str, study: Study, task: str, draws: dict[str, int], trained: s
         supervisions=cells["supervision"].nunique(),
         shown=shown.set_axis(names),
         last=all_rows.iloc[len(shown) :],
-        uses=tuple(uses),
-        resolutions=tuple(resolutions),
+        uses=tuple(column.use for column in columns),
+        resolutions=tuple(column.resolution for column in columns),
         results=pd.concat(values) if values else pd.DataFrame(),
+    )
+
+
+def _columns(study: Study, task: str, about: pd.DataFrame) -> list[Column]:
+    """Return a column for each use that a metric of the task belongs to.
+
+    `about` says of each variant what it is, for leaderboard.csv.
+    """
+    columns = []
+    for use in USES:
+        metric = study.metric_of_use(task, use)
+        if metric is not None:
+            columns.append(_column(study, task, use.name, metric, about))
+    return columns
+
+
+def _column(study: Study, task: str, use: str, metric: str, about: pd.DataFrame) -> Column:
+    """Return the column of a use, with the variants in the order of `about`."""
+    described = describe(metric)
+    summary = study.summary(task, metric).reindex(about.index)
+    resolution = study.resolution(task, metric)
+    is_judged = bool(study.contenders(task, metric))
+    results = about.assign(
+        use=use,
+        metric=metric,
+        mean=summary["mean"],
+        sd=summary["sd"],
+        seeds=summary["seeds"],
+        may_be_best=summary["contender"] if is_judged else None,
+        worse_by_at_most=summary["worse_by"],
+        resolution=resolution,
+        no_skill=float(no_skill_line(study, task, metric).mean()),
+    )
+    is_known = math.isfinite(resolution)
+    return Column(
+        use=use,
+        metric=metric,
+        heading=f"{use}: {described.heading}",
+        texts=[_text(row, described) for row in rows_of(summary)],
+        resolution=difference_text(resolution, described) if is_known else NOTHING,
+        results=results[results["mean"].notna()],
     )
 
 

@@ -106,15 +106,18 @@ class RenderedReport:
 
 def _rendered_all(names: Sequence[str]) -> list[RenderedReport]:
     """Return published reports. Those that are not kept are drawn."""
-    return kept(_rendered, names)
+    return kept(_rendered, names, "drawing")
 
 
-def kept(make: Callable[[str, str], Made], names: Sequence[str], code: str = "") -> list[Made]:
+def kept(
+    make: Callable[[str, str], Made], names: Sequence[str], doing: str, code: str = ""
+) -> list[Made]:
     """Return what a function makes of each report. What is not kept is made, one on each core.
 
     Args:
         make: a function of the name of a report and a digest of all that its answer depends on.
         names: the reports.
+        doing: what the function does, for the line that says which reports are not kept.
         code: a digest of further code that the answer depends on.
     """
     remembered = Memory(CACHE, verbose=0).cache(make)
@@ -122,7 +125,7 @@ def kept(make: Callable[[str, str], Made], names: Sequence[str], code: str = "")
     to_make = [call for call in calls if not remembered.check_call_in_cache(*call)]
     if to_make:
         said = ", ".join(name for name, _ in to_make)
-        write_line(sys.stderr, f"reading {len(to_make)} of {len(names)} reports: {said}")
+        write_line(sys.stderr, f"{doing} {len(to_make)} of {len(names)} reports: {said}")
     Parallel(n_jobs=os.cpu_count())(delayed(remembered)(*call) for call in to_make)
     return [remembered(*call) for call in calls]
 

@@ -63,10 +63,7 @@ def section(name: str, loss: Loss) -> str:
     columns = {f"`{name}`": values(name)}
     logits = LOGITS[head]
     if "softmax" in _other_heads(loss):
-        columns = {
-            f"`{name}`": values(name),
-            f"`{name} (softmax)`": values(name, head="softmax"),
-        }
+        columns[f"`{name} (softmax)`"] = values(name, head="softmax")
         logits += r" With the setting `head=softmax` it is $\log p$."
     meaning = "The loss of the bag in nats, by its label set:"
     if name != "exact":
