@@ -2,7 +2,8 @@
 
 A protocol names settings as reports do: `recipe.x`, `task.x` or `loss.x`. A report compares a run
 with a published one only if the run has all of these settings. Where a setting has several values
-in parentheses, the run may have any of them.
+in parentheses, the first is that of the source. The run may have any of them, and its report says
+where it is not the first.
 """
 
 from typing import Any
@@ -19,7 +20,7 @@ RECIPE: dict[str, Any] = {
     "recipe.weight_decay": 0.0,
     "recipe.head_init": "paper",
     "recipe.steps_per_epoch": None,
-    # By default torch computes with tf32 on a GPU.
+    # The runs of 2018 are older than tf32, with which torch convolves on a GPU by default.
     "recipe.precision": ("float32", "tf32"),
     "recipe.evaluate_every": 1,
     "task.validation": 0,

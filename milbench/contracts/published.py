@@ -45,8 +45,9 @@ class Published:
     """How the source chose the epoch."""
     protocol: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of the source, such as `recipe.lr`, `task.KEY` or `loss.KEY`, each with a value or
-    a list of values. Runs of a loss with other parameters are not comparable. The value of a method
-    is shown only on tasks that have these values of `task.KEY`."""
+    a list of values: that of the source, then others that are accepted in its place. Runs of a loss
+    with other parameters are not comparable. The value of a method is shown only on tasks that have
+    these values of `task.KEY`."""
     data: str = ""
     """The beginning of the name of the data; a run on other data is not comparable."""
     values: tuple[float, ...] = ()

@@ -228,12 +228,14 @@ def _replication(study: Study, task: str, variant: str, published: Published) ->
     rows = rows_of(study.cells_of(task))
     cells = [study.planned[row.cell] for row in rows if row.variant == variant]
 
+    params = [study.plan.params(cell) for cell in cells]
+    accepted = accepted_differences(published, params)
     obstacles = _obstacles(study, cells, published)
     if obstacles:
-        return _not_compared(variant, published, ours, "not comparable", obstacles)
+        return _not_compared(variant, published, ours, "not comparable", [*obstacles, accepted])
     if len(ours) < FEWEST_TO_DIFFER:
         too_few = _too_few_seeds(done=len(ours), planned=len(cells))
-        return _not_compared(variant, published, ours, "open", [too_few])
+        return _not_compared(variant, published, ours, "open", [too_few, accepted])
 
     bounds = difference(ours.to_numpy(), published)
     lower_is_better = describe(published.metric).lower_is_better
@@ -243,7 +245,7 @@ def _replication(study: Study, task: str, variant: str, published: Published) ->
         ours=ours,
         interval=bounds,
         verdict=agreement(bounds, len(ours), published.margin, lower_is_better),
-        reasons=(_margin_text(published), published.note),
+        reasons=(_margin_text(published), accepted, published.note),
     )
 
 
@@ -349,13 +351,35 @@ def deviations(published: Published, params: Sequence[dict[str, Any]]) -> list[s
         names |= dict.fromkeys(published.deviations(of_cell))
     differing = []
     for name in names:
-        values = [of_cell[name] for of_cell in params if name in of_cell]
-        texts = dict.fromkeys(_text(name, value) for value in values)
-        words = _WORDS.get(name, name.split(".", 1)[-1] + " {}")
-        here = words.format(" and ".join(texts))
         accepted = " or ".join(_text(name, value) for value in published.accepted(name))
-        differing.append(f"{here} (published: {accepted})")
+        differing.append(f"{_our_setting(name, params)} (published: {accepted})")
     return differing
+
+
+def accepted_differences(published: Published, params: Sequence[dict[str, Any]]) -> str:
+    """Return what differs from the source and is still taken for its protocol, "" for nothing.
+
+    The first of several values of a protocol is that of the source; the others are accepted in its
+    place.
+    """
+    differing = []
+    for name in published.protocol:
+        of_source, *others = published.accepted(name)
+        ours = [of_cell[name] for of_cell in params if name in of_cell]
+        if any(value in others for value in ours):
+            setting = _our_setting(name, params)
+            differing.append(f"{setting} (published: {_text(name, of_source)})")
+    if not differing:
+        return ""
+    return f"accepted though it differs: {', '.join(differing)}"
+
+
+def _our_setting(name: str, params: Sequence[dict[str, Any]]) -> str:
+    """Return a parameter with the values that our cells have, such as `network small`."""
+    values = [of_cell[name] for of_cell in params if name in of_cell]
+    texts = dict.fromkeys(_text(name, value) for value in values)
+    words = _WORDS.get(name, name.split(".", 1)[-1] + " {}")
+    return words.format(" and ".join(texts))
 
 
 def _text(name: str, value: Any) -> str:

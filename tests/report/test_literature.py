@@ -15,6 +15,7 @@ from milbench.experiment.cell import Cell
 from milbench.report.figures.overview import overview_figure
 from milbench.report.literature import (
     Replication,
+    accepted_differences,
     deviations,
     difference,
     literature_tables,
@@ -218,6 +219,18 @@ def test_a_deviation_is_told_in_words(
     setting: str, ours: object, published: object, said: str
 ) -> None:
     assert deviations(published_with(setting, published), [{setting: ours}]) == [said]
+
+
+def test_an_accepted_difference_from_the_source_is_still_named() -> None:
+    published = published_with("recipe.precision", ("float32", "tf32"))
+    assert deviations(published, [{"recipe.precision": "tf32"}]) == []
+    said = accepted_differences(published, [{"recipe.precision": "tf32"}])
+    assert said == "accepted though it differs: precision tf32 (published: float32)"
+
+
+def test_nothing_is_accepted_where_all_is_as_published() -> None:
+    published = published_with("recipe.precision", ("float32", "tf32"))
+    assert accepted_differences(published, [{"recipe.precision": "float32"}]) == ""
 
 
 def published_mean(value: float, **fields: Any) -> Published:
