@@ -113,6 +113,26 @@ def test_filters_hide_tables_columns_and_rows(site: Path) -> None:
 
 
 @NEEDS_BROWSER
+def test_the_address_holds_the_filters(site: Path) -> None:
+    with opened(site) as tab:
+        tab.select_option('[name="use"]', "ranking")
+        tab.fill('[name="text"]', "dsmil")
+        said = tab.locator("output").inner_text()
+        tab.goto(tab.url)
+        assert tab.locator('[name="use"]').input_value() == "ranking"
+        assert tab.locator('[name="text"]').input_value() == "dsmil"
+        assert tab.locator("output").inner_text() == said
+
+
+@NEEDS_BROWSER
+def test_a_filter_that_an_address_made_up_is_left_out(site: Path) -> None:
+    with opened(site) as tab:
+        tab.goto(f"{site.as_uri()}?use=no-such-use")
+        assert tab.locator('[name="use"]').input_value() == ""
+        assert tab.locator("output").inner_text() == "3 of 3 tables"
+
+
+@NEEDS_BROWSER
 def test_a_click_on_a_head_sorts_by_its_column(site: Path) -> None:
     with opened(site) as tab:
         head = tab.locator('[data-use="ranking"]').first

@@ -1,4 +1,5 @@
 // The leaderboard: a form filters its tables, and a click on the head of a column sorts a table.
+// The address of the page holds what was asked, so that it can be sent to somebody.
 
 const form = document.getElementById("filters");
 const boards = [...document.querySelectorAll(".board")];
@@ -37,6 +38,26 @@ const filter = () => {
     shown += board.hidden ? 0 : 1;
   }
   form.querySelector("output").textContent = `${shown} of ${boards.length} tables`;
+  keepInAddress(asked);
+};
+
+const keepInAddress = (asked) => {
+  const given = Object.entries(asked).filter(([, value]) => value !== "");
+  const query = given.length ? `?${new URLSearchParams(given)}` : "";
+  history.replaceState(null, "", location.pathname + query + location.hash);
+};
+
+const takeFromAddress = () => {
+  for (const [name, value] of new URLSearchParams(location.search)) {
+    const field = form.elements.namedItem(name);
+    if (field) {
+      field.value = value;
+      // A select that lacks the value would show an empty line.
+      if (field.value !== value) {
+        field.value = "";
+      }
+    }
+  }
 };
 
 const numberIn = (cell) => {
@@ -86,4 +107,5 @@ for (const board of boards) {
 form.hidden = false;
 form.addEventListener("input", filter);
 form.addEventListener("submit", (event) => event.preventDefault());
+takeFromAddress();
 filter();
