@@ -25,6 +25,9 @@ import pytest
 import typer
 from markdown_it import MarkdownIt
 
+from milbench.report.published_reports import read
+from milbench.report.study import Study
+from milbench.report.uses import USES, Use
 from tests._helpers.command_line import REPOSITORY, Milbench
 
 DOCS = REPOSITORY / "docs"
@@ -284,3 +287,38 @@ def mean_ranks_of_all_losses() -> dict[str, "pd.Series[float]"]:
         ranks_of_kinds = ranks.T.groupby(lambda task: task.partition(",")[0]).mean()
         ranks_by_metric[metric] = ranks_of_kinds.mean()
     return ranks_by_metric
+
+
+ROWS_OF_USES = (
+    "handwritten-words",
+    "spoken-digits",
+    "soundscapes",
+    "birds",
+    "birds19",
+    "synthetic-bags",
+)
+"""The tasks of the table of uses on the results page, in the order of its rows."""
+
+
+def test_the_results_page_counts_the_losses_that_may_be_the_best() -> None:
+    page = (DOCS / "results.md").read_text("utf-8")
+    table = page.partition("counts them again -->\n")[2].partition("\n\n")[0]
+    rows = [line.strip("|").split("|")[1:] for line in table.splitlines()[2:]]
+    study = Study(read(REPOSITORY / "reports" / "all-losses"))
+    for task, cells in zip(ROWS_OF_USES, rows, strict=True):
+        for use, cell in zip(USES, cells, strict=True):
+            assert cell.startswith(count_of_contenders(study, task, use)), f"{task}, {use.name}"
+
+
+def count_of_contenders(study: Study, task: str, use: Use) -> str:
+    """Return how many losses may be the best for a use, as the results page says it."""
+    metric = study.metric_of_use(task, use)
+    if metric is None:
+        return "not asked"
+    summary = study.summary(task, metric)
+    contenders = int(summary["contender"].sum()) if study.contenders(task, metric) else 0
+    if contenders == 0:
+        return "none"
+    if contenders > len(summary) / 2:
+        return "not told apart"
+    return f"{contenders}"
