@@ -114,6 +114,11 @@ class Advice:
     leaves: dict[str, Leaf]
     besides: list[Besides]
 
+    @property
+    def entries(self) -> list[Leaf | Besides]:
+        """All that says what to try first."""
+        return [*self.leaves.values(), *self.besides]
+
 
 @cache
 def advice() -> Advice:

@@ -19,17 +19,20 @@ PAGE = "which-loss.md"
 BEGIN = "<!-- {name}: written by python -m website.advice -->\n\n"
 END = "\n\n<!-- end of {name} -->"
 """The comments around a part of a document."""
-INTRODUCTION = """# Which loss?
+INTRODUCTION = """---
+hide: [toc]
+---
 
-Which loss should you try first on your bags? Answer two to four questions. Each answer leads on,
-to the next question or to a loss, with what shows it and what is not known.
+# Which loss?
 
-{short} An order of losses holds at the length of training at which it was measured
+Which loss should you try first on your bags? Answer one to four questions. The last answer leads
+to a loss, with what shows it and what is not known. An order of losses holds at the length of
+training at which it was measured
 ([what all of this rests on](docs/results.md#what-all-of-this-rests-on)).
 
-<!-- map -->
+<!-- picture -->
 
-Whatever you answer: {besides}.
+Also, whatever you answer: {besides}.
 """
 LEAF = """## {title}
 
@@ -70,7 +73,7 @@ def _text(path: str) -> str:
 def page(made: Advice) -> str:
     """Return the page with all questions and leaves, in the order in which they follow."""
     links = [_link(entry.title) for entry in made.besides]
-    sections = [INTRODUCTION.format(short=made.short, besides=", ".join(links))]
+    sections = [INTRODUCTION.format(besides=", ".join(links))]
     for way, entry in in_order(made):
         made_way = _way(made, way)
         if isinstance(entry, Question):
@@ -124,7 +127,7 @@ def named(made: Advice, name: str) -> Question | Leaf:
 def table(made: Advice) -> str:
     """Return the advice as a table. Each row leads to its section of the page."""
     lines = ["| your bags | try first |", "| --- | --- |"]
-    for entry in _entries(made):
+    for entry in made.entries:
         link = f"[{entry.bags}](docs/{PAGE}#{anchor(entry.title)})"
         lines.append(f"| {link} | {tried_first(entry)} |")
     return "\n".join(lines)
@@ -133,12 +136,8 @@ def table(made: Advice) -> str:
 def table_with_reasons(made: Advice) -> str:
     """Return the advice as a table with a reason in each row."""
     lines = ["|your bags|try first|why|", "|---|---|---|"]
-    lines += [f"|{entry.bags}|{tried_first(entry)}|{entry.why}|" for entry in _entries(made)]
+    lines += [f"|{entry.bags}|{tried_first(entry)}|{entry.why}|" for entry in made.entries]
     return "\n".join(lines)
-
-
-def _entries(made: Advice) -> list[Leaf | Besides]:
-    return [*made.leaves.values(), *made.besides]
 
 
 def _question(made: Advice, question: Question, way: str) -> str:
@@ -148,7 +147,7 @@ def _question(made: Advice, question: Question, way: str) -> str:
     lines.append("")
     for answer in question.answers:
         link = f"[{answer.says}](#{anchor(heading(named(made, answer.to)))})"
-        lines.append(f"- {link}: {answer.example}")
+        lines.append(f"- **{link}**: {answer.example}")
     return "\n".join([*lines, ""])
 
 
@@ -181,7 +180,7 @@ def _way(made: Advice, way: Way) -> str:
     for name, answer in way:
         question = made.questions[name].asks
         links.append(f"[{answer.says}](#{anchor(question)})")
-    return f"*Your answers, to change them:* {' → '.join(links)}\n\n"
+    return f"*You answered:* {' → '.join(links)}\n\n"
 
 
 def _link(title: str) -> str:

@@ -3,29 +3,29 @@
 
 const headings = [...document.querySelectorAll("article h2[id]")];
 
-// A heading, and all that stands below it up to the next one.
+// A heading, and all elements below it up to the next one.
 const sectionOf = (heading) => {
-  const members = [heading];
+  const section = [heading];
   let next = heading.nextElementSibling;
   while (next && next.tagName !== "H2") {
-    members.push(next);
+    section.push(next);
     next = next.nextElementSibling;
   }
-  return members;
+  return section;
 };
 
 const sections = headings.map(sectionOf);
 
 const show = () => {
   const name = decodeURIComponent(location.hash.slice(1));
-  const chosen = headings.find((heading) => heading.id === name) ?? headings[0];
-  for (const members of sections) {
-    for (const member of members) {
-      member.hidden = members[0] !== chosen;
+  const chosen = sections.find(([heading]) => heading.id === name) ?? sections[0];
+  for (const section of sections) {
+    for (const element of section) {
+      element.hidden = section !== chosen;
     }
   }
-  for (const link of document.querySelectorAll(".map a")) {
-    if (link.getAttribute("href") === `#${chosen.id}`) {
+  for (const link of document.querySelectorAll(".advice a")) {
+    if (link.getAttribute("href") === `#${chosen[0].id}`) {
       link.setAttribute("aria-current", "true");
     } else {
       link.removeAttribute("aria-current");
@@ -34,13 +34,19 @@ const show = () => {
   return chosen;
 };
 
-// Until now the chosen section was hidden, so that the browser could not go there.
+// Until now the section was hidden, so that the browser could not go there. All of it is seen if
+// it fits on the screen, else its beginning.
 const goOn = () => {
-  const chosen = show();
-  chosen.tabIndex = -1;
-  chosen.focus({ preventScroll: true });
-  chosen.scrollIntoView({ block: "nearest" });
+  const section = show();
+  section.at(-1).scrollIntoView({ block: "nearest" });
+  section[0].scrollIntoView({ block: "nearest" });
+  section[0].tabIndex = -1;
+  section[0].focus({ preventScroll: true });
 };
 
-show();
 window.addEventListener("hashchange", goOn);
+if (location.hash) {
+  goOn();
+} else {
+  show();
+}

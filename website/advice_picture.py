@@ -1,4 +1,4 @@
-"""The map of the page "Which loss?": a picture in which every question and leaf is a link.
+"""The picture of the page "Which loss?", in which every question and every leaf is a link.
 
 There are two drawings in SVG, and a rule of website/site.css shows one of them: from left to right
 where a screen is wide enough, else from top to bottom.
@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 from milbench.advice import Advice, Leaf, Question, advice, tried_first
 from website.advice import Way, anchor, heading, in_order
 
-PLACEHOLDER = "<!-- map -->"
-"""The comment of docs/which-loss.md that the map replaces."""
+PLACEHOLDER = "<!-- picture -->"
+"""The comment of docs/which-loss.md that the picture replaces."""
 SCRIPT = '<script src="assets/which-loss.js"></script>'
 
 LINE = 17
 """The height of a line of text. All lengths are in units of the drawing, about pixels."""
 PADDING = 9
 """The space between the edge of a box and its text."""
-LETTER = 7.4
-"""The width that a letter takes on average, rounded up."""
-GAP = 26
+LETTER = 8
+"""The width of a bold letter on average, rounded up."""
+GAP = 22
 """The space between two columns of the wide drawing."""
-QUESTION_WIDTH = 186
+QUESTION_WIDTH = 172
 LEAF_WIDTH = 276
 ROW = 62
 """The height that the wide drawing has for a leaf."""
@@ -83,16 +83,16 @@ class Box:
 
 
 def filled(page: str) -> str:
-    """Return the page, in HTML, with the map in its place, and the script that asks the questions.
+    """Return the page, in HTML, with the picture in its place, and the script that asks the questions.
 
     Raises:
-        ValueError: the page has lost the comment that the map replaces.
+        ValueError: the page has lost the comment that the picture replaces.
     """
     if PLACEHOLDER not in page:
         raise ValueError(f"docs/which-loss.md lacks {PLACEHOLDER}")
     nodes = nodes_of(advice())
     drawings = drawing("wide", wide(nodes)) + drawing("narrow", narrow(nodes))
-    return page.replace(PLACEHOLDER, f'<div class="map">{drawings}</div>') + SCRIPT
+    return page.replace(PLACEHOLDER, f'<div class="advice">{drawings}</div>') + SCRIPT
 
 
 def nodes_of(made: Advice) -> list[Node]:
