@@ -71,7 +71,7 @@ class Question:
     asks: str
     explains: str
     """What a reader has to know to answer it."""
-    answers: list[Answer]
+    answers: tuple[Answer, ...]
 
 
 @dataclass(frozen=True, config=TABLE)
@@ -84,9 +84,9 @@ class Leaf:
     title: str
     bags: str
     """For which bags and which use."""
-    try_first: list[Variant]
+    try_first: tuple[Variant, ...]
     why: str
-    evidence: list[str]
+    evidence: tuple[str, ...]
     not_known: str
 
 
@@ -98,7 +98,7 @@ class Besides:
     bags: str
     try_first: str
     why: str
-    evidence: list[str]
+    evidence: tuple[str, ...]
     not_known: str
 
 
@@ -112,7 +112,7 @@ class Advice:
     """The name of the first question."""
     questions: dict[str, Question]
     leaves: dict[str, Leaf]
-    besides: list[Besides]
+    besides: tuple[Besides, ...]
 
     @property
     def entries(self) -> list[Leaf | Besides]:

@@ -26,19 +26,26 @@ hide: [toc]
 # Which loss?
 
 Which loss should you try first on your bags? Answer one to four questions. The last answer leads
-to a loss, with what shows it and what is not known. An order of losses holds at the length of
-training at which it was measured
-([what all of this rests on](docs/results.md#what-all-of-this-rests-on)).
+to a loss, with what shows it and what is not known.
+
+*May be the best* means [not shown to be worse](docs/report.md#the-tick), and holds at the length
+of training that is named ([what all of this rests on](docs/results.md#what-all-of-this-rests-on)).
 
 <!-- picture -->
 
 Also, whatever you answer: {besides}.
 """
+QUESTION = """## {asks}
+
+{way}{explains}
+
+{answers}
+"""
 LEAF = """## {title}
 
 {way}**Try first: {tried_first}.** Why: {why}.
 
-{options}
+{how}
 
 What shows it:
 
@@ -46,145 +53,132 @@ What shows it:
 
 **Not known.** {not_known}
 """
-OPTIONS = (
+HOW = (
     "On the command line: {options}. "
-    "[What it computes](docs/losses.md#losses-from-label-sets); "
-    "[compare losses on your own data](docs/own-data.md)."
+    "[What it computes](docs/losses.md#losses-from-label-sets), "
+    "[in your own training loop](docs/training-loop.md), "
+    "[compared with others on your own data](docs/own-data.md)."
 )
+COMPARE = "[Compare losses on your own data](docs/own-data.md)."
+
+Way = tuple[tuple[Question, Answer], ...]
+"""The way to a question or leaf: the questions before it, each with its answer."""
 
 
 def documents() -> dict[str, str]:
     """Return path -> text of every document that shows the advice, as it has to be."""
-    made = advice()
-    readme = _with_part(_text("README.md"), "short answer", made.short)
-    at_home = f"**The short answer.** {made.short} [What was found](results.md)"
+    source = advice()
+    readme = _with_part(_text("README.md"), "short answer", source.short)
+    at_home = f"**The short answer.** {source.short} [What was found](results.md)"
     return {
-        "README.md": _with_part(readme, "advice", table_with_reasons(made)),
-        "docs/losses.md": _with_part(_text("docs/losses.md"), "advice", _for_docs(table(made))),
+        "README.md": _with_part(readme, "advice", table_with_reasons(source)),
+        "docs/losses.md": _with_part(_text("docs/losses.md"), "advice", _for_docs(table(source))),
         "docs/index.md": _with_part(_text("docs/index.md"), "short answer", at_home),
-        f"docs/{PAGE}": _for_docs(page(made)),
+        f"docs/{PAGE}": _for_docs(page(source)),
     }
 
 
-def _text(path: str) -> str:
-    return (REPOSITORY / path).read_text("utf-8")
-
-
-def page(made: Advice) -> str:
+def page(source: Advice) -> str:
     """Return the page with all questions and leaves, in the order in which they follow."""
-    links = [_link(entry.title) for entry in made.besides]
+    links = [f"[{entry.title.lower()}](#{anchor(entry.title)})" for entry in source.besides]
     sections = [INTRODUCTION.format(besides=", ".join(links))]
-    for way, entry in in_order(made):
-        made_way = _way(made, way)
+    for way, entry in in_order(source):
         if isinstance(entry, Question):
-            sections.append(_question(made, entry, made_way))
+            sections.append(_question(source, entry, way))
         else:
-            sections.append(_leaf(entry, made_way))
-    sections += [_leaf(entry, "") for entry in made.besides]
+            sections.append(_leaf(entry, way))
+    sections += [_leaf(entry, ()) for entry in source.besides]
     return "\n".join(sections)
 
 
-Way = tuple[tuple[str, Answer], ...]
-"""The way to a question or leaf: the names of the questions before it, each with its answer."""
-
-
-def in_order(made: Advice) -> Iterator[tuple[Way, Question | Leaf]]:
-    """Yield every question, then what follows each of its answers, with the way to it."""
-
-    def follow(name: str, way: Way) -> Iterator[tuple[Way, Question | Leaf]]:
-        if name in made.leaves:
-            yield way, made.leaves[name]
-            return
-        question = made.questions[name]
-        yield way, question
-        for answer in question.answers:
-            yield from follow(answer.to, (*way, (name, answer)))
-
-    return follow(made.first, ())
-
-
-def heading(entry: Question | Leaf | Besides) -> str:
-    """Return the heading of a question or leaf on the page."""
-    return entry.asks if isinstance(entry, Question) else entry.title
-
-
-def anchor(title: str) -> str:
-    """Return the address of a heading in its page, on the site and on GitHub.
-
-    Examples:
-        >>> anchor("They do: what is the network for?")
-        'they-do-what-is-the-network-for'
-    """
-    kept = re.sub(r"[^\w\s-]", "", title.lower())
-    return re.sub(r"\s+", "-", kept)
-
-
-def named(made: Advice, name: str) -> Question | Leaf:
-    """Return the question or leaf with a name."""
-    return made.questions[name] if name in made.questions else made.leaves[name]
-
-
-def table(made: Advice) -> str:
+def table(source: Advice) -> str:
     """Return the advice as a table. Each row leads to its section of the page."""
     lines = ["| your bags | try first |", "| --- | --- |"]
-    for entry in made.entries:
+    for entry in source.entries:
         link = f"[{entry.bags}](docs/{PAGE}#{anchor(entry.title)})"
         lines.append(f"| {link} | {tried_first(entry)} |")
     return "\n".join(lines)
 
 
-def table_with_reasons(made: Advice) -> str:
+def table_with_reasons(source: Advice) -> str:
     """Return the advice as a table with a reason in each row."""
     lines = ["|your bags|try first|why|", "|---|---|---|"]
-    lines += [f"|{entry.bags}|{tried_first(entry)}|{entry.why}|" for entry in made.entries]
+    lines += [f"|{entry.bags}|{tried_first(entry)}|{entry.why}|" for entry in source.entries]
     return "\n".join(lines)
 
 
-def _question(made: Advice, question: Question, way: str) -> str:
+def in_order(source: Advice) -> Iterator[tuple[Way, Question | Leaf]]:
+    """Yield every question, and behind it what follows each of its answers, with the way to it."""
+
+    def follow(name: str, way: Way) -> Iterator[tuple[Way, Question | Leaf]]:
+        entry = _named(source, name)
+        yield way, entry
+        if isinstance(entry, Question):
+            for answer in entry.answers:
+                yield from follow(answer.to, (*way, (entry, answer)))
+
+    return follow(source.first, ())
+
+
+def heading(entry: Question | Leaf | Besides) -> str:
+    """Return the heading of a section of the page."""
+    return entry.asks if isinstance(entry, Question) else entry.title
+
+
+def anchor(text: str) -> str:
+    """Return the address of a heading in its page, which is the same on the site and on GitHub.
+
+    Examples:
+        >>> anchor("They do: what is the network for?")
+        'they-do-what-is-the-network-for'
+    """
+    letters = re.sub(r"[^\w\s-]", "", text.lower())
+    return re.sub(r"\s+", "-", letters)
+
+
+def _named(source: Advice, name: str) -> Question | Leaf:
+    """Return the question or leaf with a name."""
+    return source.questions[name] if name in source.questions else source.leaves[name]
+
+
+def _question(source: Advice, question: Question, way: Way) -> str:
     """Return the section of a question. Its answers are links."""
-    lines = [f"## {question.asks}", ""]
-    lines.append(f"{way}{question.explains}")
-    lines.append("")
+    lines = []
     for answer in question.answers:
-        link = f"[{answer.says}](#{anchor(heading(named(made, answer.to)))})"
-        lines.append(f"- **{link}**: {answer.example}")
-    return "\n".join([*lines, ""])
+        address = anchor(heading(_named(source, answer.to)))
+        lines.append(f"- **[{answer.says}](#{address})**: {answer.example}")
+    return QUESTION.format(
+        asks=question.asks, way=_way(way), explains=question.explains, answers="\n".join(lines)
+    )
 
 
-def _leaf(entry: Leaf | Besides, way: str) -> str:
+def _leaf(entry: Leaf | Besides, way: Way) -> str:
     """Return the section of a leaf."""
     return LEAF.format(
         title=entry.title,
-        way=way,
+        way=_way(way),
         tried_first=tried_first(entry),
         why=entry.why,
-        options=_options(entry),
+        how=_how(entry),
         evidence="\n".join(f"- {line}" for line in entry.evidence),
         not_known=entry.not_known,
     )
 
 
-def _options(entry: Leaf | Besides) -> str:
-    """Return how the losses of a leaf are named on the command line."""
-    if isinstance(entry, Besides):
-        return "[Compare losses on your own data](docs/own-data.md)."
-    options = " or ".join(f"`{variant.options}`" for variant in entry.try_first)
-    return OPTIONS.format(options=options)
-
-
-def _way(made: Advice, way: Way) -> str:
+def _way(way: Way) -> str:
     """Return the answers on the way as a paragraph. Each leads back to its question."""
     if not way:
         return ""
-    links = []
-    for name, answer in way:
-        question = made.questions[name].asks
-        links.append(f"[{answer.says}](#{anchor(question)})")
+    links = [f"[{answer.says}](#{anchor(question.asks)})" for question, answer in way]
     return f"*You answered:* {' → '.join(links)}\n\n"
 
 
-def _link(title: str) -> str:
-    return f"[{title.lower()}](#{anchor(title)})"
+def _how(entry: Leaf | Besides) -> str:
+    """Return how the losses of a leaf are used."""
+    if isinstance(entry, Besides):
+        return COMPARE
+    options = " or ".join(f"`{variant.options}`" for variant in entry.try_first)
+    return HOW.format(options=options)
 
 
 def _for_docs(text: str) -> str:
@@ -210,6 +204,10 @@ def _with_part(document: str, name: str, text: str) -> str:
     if not found:
         raise ValueError(f"a document lacks the comments around {name}")
     return before + begin + text + end + after
+
+
+def _text(path: str) -> str:
+    return (REPOSITORY / path).read_text("utf-8")
 
 
 def main() -> None:

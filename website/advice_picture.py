@@ -26,7 +26,7 @@ GAP = 22
 """The space between two columns of the wide drawing."""
 QUESTION_WIDTH = 172
 LEAF_WIDTH = 276
-ROW = 62
+ROW = 58
 """The height that the wide drawing has for a leaf."""
 NARROW_WIDTH = 350
 INDENT = 14
@@ -83,7 +83,7 @@ class Box:
 
 
 def filled(page: str) -> str:
-    """Return the page, in HTML, with the picture in its place, and the script that asks the questions.
+    """Return the page, in HTML, with the picture in its place, and the script of the page.
 
     Raises:
         ValueError: the page has lost the comment that the picture replaces.
