@@ -9,6 +9,8 @@ from mkdocs.structure.pages import Page
 
 from milbench._utils.console import write_line
 from website import (
+    advice,
+    advice_picture,
     command_line,
     formulas,
     leaderboard,
@@ -85,6 +87,8 @@ def on_page_content(
     html = formulas.draw(html)
     if page.file.src_uri == leaderboard.PAGE:
         html = leaderboard.filled(html)
+    if page.file.src_uri == advice.PAGE:
+        html = advice_picture.filled(html)
     html = html.replace(" ± ", f"{NO_BREAK}±{NO_BREAK}")
     return html.replace(" ✓</td>", f"{NO_BREAK}✓</td>")
 

@@ -35,6 +35,8 @@ class _Listing:
     rows: Callable[[], Iterator[tuple[str, ...]]]
     step: str
     """The next command to suggest, without `milbench`."""
+    remarks: Sequence[str] = ()
+    """Lines to print below the list."""
 
 
 def list_(
@@ -60,6 +62,7 @@ def list_(
         table.add_row(*texts, *details, origin)
     step = listing.step if table.rows else "run demo"
     console.print(table, markup=False)
+    options.say(*listing.remarks)
     options.say(then=("milbench", *step.split()), root=root)
     return 0
 
@@ -98,6 +101,7 @@ def _listings(store: Root) -> dict[Kind, _Listing]:
             headings=["loss", "summary", "parameters", "from"],
             rows=_losses,
             step="run --loss NAMES --task extended-digits",
+            remarks=_which_loss(),
         ),
         "optimizers": _Listing(
             headings=["optimizer", "summary", "from"],
@@ -156,6 +160,19 @@ def _losses() -> Iterator[tuple[str, ...]]:
         return [_defaults(constructor_parameters(loss))]
 
     return _entries(losses(), details)
+
+
+def _which_loss() -> list[str]:
+    """Return in lines which loss to try first on which bags."""
+    from milbench.advice import advice, tried_first
+
+    lines = ["Which loss to try first:"]
+    for entry in advice().entries:
+        line = f"  {entry.bags}: {tried_first(entry)}"
+        lines.append(line.replace("`", ""))
+    lines.append("A word in brackets is a setting: -p loss.noisy-or.head=softmax")
+    lines.append("Why, what shows it and what is not known: docs/which-loss.md")
+    return lines
 
 
 def _entries(
