@@ -175,7 +175,7 @@ PANELS = (
             "positions that show cat weakly",
             "presence",
             (0, 3, 6, 9, 12),
-            (-6, -3, 0, 3),
+            (-6, -3, 0, 3, 6),
             has_symbols=True,
         ),
     ),
