@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import product
+from itertools import groupby, product
 from math import log, prod
 from typing import Any
 
@@ -114,20 +114,92 @@ def test_the_worked_examples_have_the_table_of_the_page() -> None:
     ]
 
 
-SET_LOSSES = [name for name in losses().names() if load_loss(name).supervision == "set"]
-
-
-@pytest.mark.parametrize("name", SET_LOSSES)
+@pytest.mark.parametrize("name", losses().names())
 def test_the_code_of_a_worked_example_gives_the_value_beside_it(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     section = worked_example.section(name, load_loss(name))
-    (row,) = re.findall(r"^\| \{cat, dog\} \| ([\d.]+) ", section, re.MULTILINE)
+    (label,) = re.findall(r"with the label \*(.*)\*, in Python", section)
+    (row,) = re.findall(rf"^\| {re.escape(label)} \| ([\d.]+) ", section, re.MULTILINE)
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     exec(code, {})
     (printed,) = re.findall(r"tensor\(([\d.]+)", capsys.readouterr().out)
     assert float(printed) == pytest.approx(float(row), abs=1e-4)
 
 
-def test_only_losses_of_label_sets_have_a_worked_example() -> None:
-    assert worked_example.section("ctc", load_loss("ctc")) == ""
+@pytest.mark.parametrize("name", losses().names())
+def test_the_lines_of_use_on_the_page_of_a_loss_train(name: str) -> None:
+    names: dict[str, Any] = {}
+    exec(worked_example.use(name, load_loss(name)), names)
+    assert names["logits"].grad.abs().sum() > 0
+
+
+def listed(name: str) -> dict[str, float]:
+    """Return the loss of the bag by its label, as the worked example of a loss lists it."""
+    labels = worked_example.section(name, load_loss(name))
+    found = re.findall(r"^\| ([^|]*[a-z}]) \| ([\d.]+) \|", labels, re.MULTILINE)
+    return {label: float(value) for label, value in found}
+
+
+def minus_log_sum(counted: list[tuple[str, ...]]) -> float:
+    """Return minus the logarithm of the probability of several placements."""
+    probabilities = (
+        prod(row[name] for row, name in zip(PROBABILITIES, placement, strict=True))
+        for placement in counted
+    )
+    return -log(sum(probabilities))
+
+
+EVERY_PLACEMENT = list(product(NAMES, repeat=len(PROBABILITIES)))
+
+
+def test_the_worked_example_of_counts_sums_over_placements() -> None:
+    numbers = {
+        "one cat and one dog": (1, 1),
+        "two cats": (2, 0),
+        "one cat": (1, 0),
+        "nothing": (0, 0),
+    }
+    for words, (cats, dogs) in numbers.items():
+        counted = [
+            placement
+            for placement in EVERY_PLACEMENT
+            if (placement.count("cat"), placement.count("dog")) == (cats, dogs)
+        ]
+        assert listed("count")[words] == pytest.approx(minus_log_sum(counted), abs=1e-4)
+
+
+def test_the_worked_example_of_orders_sums_over_placements() -> None:
+    def order(placement: tuple[str, ...]) -> list[str]:
+        # A class that goes on at the next position is read once.
+        changes = [name for name, _ in groupby(placement)]
+        return [name for name in changes if name != "background"]
+
+    orders = {
+        "a cat, then a dog": ["cat", "dog"],
+        "a dog, then a cat": ["dog", "cat"],
+        "a cat": ["cat"],
+        "nothing": [],
+    }
+    for words, classes in orders.items():
+        counted = [placement for placement in EVERY_PLACEMENT if order(placement) == classes]
+        assert listed("ctc")[words] == pytest.approx(minus_log_sum(counted), abs=1e-4)
+
+
+def test_the_worked_example_of_positions_is_their_mean() -> None:
+    for words, value in listed("position").items():
+        probabilities = [
+            row[name] for row, name in zip(PROBABILITIES, words.split(", "), strict=True)
+        ]
+        assert value == pytest.approx(-log(prod(probabilities)) / 3, abs=1e-4)
+
+
+def test_the_page_of_noisy_or_says_why_its_columns_are_equal() -> None:
+    section = worked_example.section("noisy-or", load_loss("noisy-or"))
+    # A sigmoid of log p is p / (1 + p).
+    absent = {
+        name: prod(1 - row[name] / (1 + row[name]) for row in PROBABILITIES)
+        for name in ("cat", "dog")
+    }
+    other = -log((1 - absent["cat"]) * (1 - absent["dog"]))
+    assert f"is {other:.4f} instead of {listed('noisy-or')['{cat, dog}']:.4f}" in section

@@ -5,17 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from milbench import Loss
 from milbench._utils.palette import contrast
-from milbench.contracts.registry import losses
 from milbench.report.lengths import lengths_of
 from milbench.report.study import Study
 from tests._helpers.command_line import REPOSITORY
 from tests.report.test_lengths import at_lengths, with_steps
 from website import check, lengths, reports
-from website.loss_pictures import picture
 
 DOCUMENTS = [
     *REPOSITORY.glob("*.md"),
@@ -72,12 +68,6 @@ def test_a_report_is_drawn_again_only_if_it_has_changed(
         "second, drawn",
     ]
     assert sorted(drawn.read_text().split()) == ["first", "second", "second"]
-
-
-def test_the_page_of_every_loss_has_its_formula() -> None:
-    from website.losses import formulas
-
-    assert set(formulas()) == set(losses().names())
 
 
 @pytest.fixture
@@ -167,25 +157,3 @@ def test_broken_links_and_foreign_files_of_a_site_are_named(tmp_path: Path) -> N
         "index.html: broken link other.html#nowhere",
         "site.css: fetches //fonts.example/f.woff2",
     ]
-
-
-def test_a_loss_with_weights_whose_classes_compete_has_a_picture() -> None:
-    class Scaled(Loss):
-        """Cross-entropy of logits that are scaled by a weight for each class."""
-
-        name = "scaled"
-        head = "class"
-
-        def make_weights(self, num_classes: int, rng: torch.Generator) -> None:
-            self.scale = torch.nn.Parameter(torch.ones(num_classes))
-
-        def scores(self, logits: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-            return self.scale * logits[:, :-1].mean(dim=2)
-
-        def bag_loss(
-            self, logits: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor | None
-        ) -> torch.Tensor:
-            log_probs = self.scores(logits, mask).log_softmax(dim=1)
-            return -(log_probs * labels).sum(dim=1)
-
-    assert picture(Scaled(reduction="none")).startswith(b"\x89PNG")

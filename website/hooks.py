@@ -74,6 +74,8 @@ def on_page_markdown(
     """Let every link lead to the page that its file has on the site."""
     if page.file.src_uri == "losses.md":
         markdown = losses.linked(markdown)
+    if page.file.src_uri == "tasks.md":
+        markdown = tasks.pictured(markdown)
     return lead_to_the_site(markdown, page.file.src_uri)
 
 

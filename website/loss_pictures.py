@@ -1,141 +1,181 @@
-"""The picture of a loss: its value on a bag, by the logits of the bag.
+"""The pictures of a loss: its panels, drawn, and which panels of which losses are the same."""
 
-For most losses the bag has two positions and one class, and the picture shows surfaces over the two
-logits of the class. A loss whose head is `class` (`Loss.head`) takes a bag for one instance and
-lets its classes compete, without a background. With one class it would always be 0. So the bag has
-one position and two classes, and the picture is a curve.
-"""
-
-import io
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
-from milbench._utils.palette import INK
+from milbench.contracts.load import load_loss
 from milbench.contracts.loss import Loss
-
-REACH = 5.0
-"""The largest logit of a picture; the smallest is -REACH."""
-SIDE = 41
-"""How many logits from -REACH to REACH are tried at each position."""
-FLAT = 1e-6
-"""A surface whose values differ less is shown as one number."""
+from milbench.contracts.registry import losses
+from website.line_charts import LARGE, Axes, Box, Line, chart
+from website.loss_panels import BACKGROUND, CAT, DOG, PANELS, Panel
 
 
-def picture(loss: Loss) -> bytes:
-    """Return a PNG: the loss of a bag with the class and of a bag without, and the presence.
+@dataclass(frozen=True)
+class Same:
+    """Losses of which some panels are the same picture before training, and why."""
 
-    For a loss whose head is `class` it is the loss of a bag with the first of two classes.
+    losses: tuple[str, ...]
+    panels: tuple[str, ...]
+    """The names of the panels."""
+    reason: str
+    """A sentence for the pages of these losses."""
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """Weights of a loss as training might leave them, chosen by hand for further pictures."""
+
+    says: str
+    """What the weights are and do."""
+    weights: Mapping[str, Tensor]
+    """The weights by the names of their parameters, with a last dimension that fits."""
+
+
+ALL_PANELS = tuple(panel.name for panel in PANELS)
+SAME = (
+    Same(
+        ("attention", "auto-pool", "mean"),
+        ALL_PANELS,
+        "Before training, `attention` and `auto-pool` are `mean`: their weights start so that "
+        "every position counts alike.",
+    ),
+    Same(
+        ("linear-softmax", "power-pooling"),
+        ALL_PANELS,
+        "Before training, `power-pooling` is `linear-softmax`: its power starts at 1.",
+    ),
+    Same(
+        ("attention", "auto-pool", "mean", "noisy-and"),
+        ("gradient",),
+        "`noisy-and` is a rising function of the mean probability, so positions share its gradient "
+        "as that of `mean`. Before training, `attention` and `auto-pool` are `mean`.",
+    ),
+    Same(
+        ("exact", "exact-em"),
+        ("gradient",),
+        "`exact-em` has the gradient of `exact`, though another value.",
+    ),
+    Same(
+        ("count", "exact", "exact-em", "superset"),
+        ("number",),
+        "`exact`, `exact-em`, `superset` and `count` take positions for independent, each with a "
+        "softmax, so their presence is the same.",
+    ),
+    Same(
+        ("ctc", "position"),
+        ("number",),
+        "`ctc` and `position` score a class by the expected number of positions that show it.",
+    ),
+)
+"""All panels that are the same for several losses. A test compares the files."""
+
+
+def _sharp_attention() -> dict[str, Tensor]:
+    """Return weights of `attention` by which each class attends to its own largest logit.
+
+    The attention of class c is softmax_k(6 tanh(z_ck / 2)).
+    """
+    hidden = 128
+    v = torch.zeros(hidden, BACKGROUND + 1)
+    w = torch.zeros(BACKGROUND, hidden)
+    for cls in (CAT, DOG):
+        v[cls, cls] = 0.5
+        w[cls, cls] = 6.0
+    return {"v": v, "w": w}
+
+
+LEARNT = {
+    "attention": Learnt(
+        r"a sharp attention, $a_{ck} = \operatorname{softmax}_k(6 \tanh(z_{ck} / 2))$: a class "
+        "attends to the positions that show it.",
+        _sharp_attention(),
+    ),
+    "auto-pool": Learnt(
+        r"$\alpha_c = 10$: the most probable positions count most.",
+        {"alpha": torch.full((BACKGROUND,), 10.0)},
+    ),
+    "log-sum-exp": Learnt(
+        "$r = 1$ instead of 5: several positions share what one had.",
+        {"log_factor": torch.tensor(0.2).log()},
+    ),
+    "noisy-and": Learnt(
+        "$b_c = 0.1$ instead of 0.5: a class is predicted if it fills a tenth of the positions.",
+        {"threshold": torch.full((BACKGROUND,), 0.1).logit()},
+    ),
+    "power-pooling": Learnt(
+        "$n_c = 5$ instead of 1: the most probable positions count most.",
+        {"log_power": torch.full((BACKGROUND,), 5.0).log()},
+    ),
+}
+"""The losses with learnt weights, by name."""
+
+
+def built(name: str) -> Loss:
+    """Return a built-in loss for the panels, with its weights before training."""
+    return load_loss(name, reduction="none").build(num_classes=BACKGROUND)
+
+
+def learnt(name: str) -> Loss:
+    """Return a built-in loss with the weights of LEARNT."""
+    loss = built(name)
+    with torch.no_grad():
+        for parameter, values in LEARNT[name].weights.items():
+            loss.get_parameter(parameter).copy_(values)
+    return loss
+
+
+def picture(loss: Loss, panel: Panel, box: Box = LARGE) -> str:
+    """Return a panel as an SVG element.
 
     Args:
-        loss: the loss, with any supervision and the reduction "none". If it has weights, they get
-            their initial values.
+        loss: the loss, with any supervision and the reduction "none", for two classes.
+        panel: what is shown.
+        box: the size of the picture.
     """
-    with torch.no_grad():
-        if loss.head == "class":
-            figure = _curve(loss.build(num_classes=2))
-        else:
-            figure = _surfaces(loss.build(num_classes=1))
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=130)
-    return file.getvalue()
+    lines = panel.lines(loss)
+    axes = replace(panel.axes, y_label=_y_label(loss, panel))
+    return chart(lines, axes, described(lines, axes), box)
 
 
-def _surfaces(loss: Loss) -> Figure:
-    """Draw the losses of a bag with the class and of one without, and the presence of the class.
-
-    All are drawn over the logits of the class at the two positions. The logits of the background
-    are 0.
-    """
-    logits = torch.linspace(-REACH, REACH, SIDE)
-    first, second = torch.meshgrid(logits, logits, indexing="xy")
-    # Every pair of logits is a bag of two positions: an image of one row and two columns, since the
-    # loss `ctc` reads the columns of an image one after the other.
-    # (bags, the class and the background, one row, two columns).
-    batch = torch.zeros(SIDE * SIDE, 2, 1, 2)
-    batch[:, 0, 0, 0] = first.flatten()
-    batch[:, 0, 0, 1] = second.flatten()
-    presence_title = "presence, log-odds" if loss.presence_is_log_odds else "presence score"
-    surfaces = {
-        "the class occurs: loss": _values_of_bags_with_class(loss, batch),
-        "it does not occur: loss": _values_of_bags_without_class(loss, batch),
-        presence_title: loss.score(batch).presence[:, 0],
-    }
-    figure = Figure(figsize=(9.6, 3.1), layout="constrained")
-    for axes, (title, values) in zip(figure.subplots(1, 3), surfaces.items(), strict=True):
-        _contours(figure, axes, logits, values.view(SIDE, SIDE))
-        axes.set_title(title, fontsize=10)
-        axes.set_xlabel("logit at position 1", fontsize=8)
-        axes.set_ylabel("logit at position 2", fontsize=8)
-    return figure
+def _y_label(loss: Loss, panel: Panel) -> str:
+    """Return the label of the vertical axis, which says whether presence is log-odds."""
+    if panel.axes.y_label != "presence":
+        return panel.axes.y_label
+    return "presence, log-odds" if loss.presence_is_log_odds else "presence score"
 
 
-def _contours(figure: Figure, axes: Axes, logits: Tensor, values: Tensor) -> None:
-    """Draw values (SIDE, SIDE) as a surface over the logits at two positions."""
-    axes.set_aspect("equal")
-    axes.tick_params(labelsize=7)
-    if float(values.max() - values.min()) < FLAT:
-        axes.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH))
-        text = f"{float(values.mean()):.3g} everywhere"
-        axes.text(0, 0, text, ha="center", va="center", fontsize=9)
-        return
-    surface = axes.contourf(logits, logits, values, levels=16, cmap="YlGnBu")
-    bar = figure.colorbar(surface, ax=axes, shrink=0.8)
-    bar.ax.tick_params(labelsize=7)
+def described(lines: list[Line], axes: Axes) -> str:
+    """Return what a picture shows, for readers who do not see it."""
+    if not lines:
+        return "a bag has one class"
+    values = [
+        f"{line.label} from {float(line.ys[0]):.2f} to {float(line.ys[-1]):.2f}" for line in lines
+    ]
+    return f"{axes.y_label} by the {axes.x_label}: {'; '.join(values)}"
 
 
-def _curve(loss: Loss) -> Figure:
-    """Draw the loss of a bag of one position with one of two classes, by the logit of the class."""
-    logits = torch.linspace(-REACH, REACH, SIDE)
-    # (bags, two classes and a background that such losses do not read, one position).
-    batch = torch.zeros(SIDE, 3, 1)
-    batch[:, 0, 0] = logits
-    labels = torch.tensor([[True, False]]).expand(SIDE, -1)
-    values = loss(batch, labels)
-    figure = Figure(figsize=(4.8, 3.1), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(logits, values, color=INK)
-    axes.set_xlabel("logit of the true class, where the other one has 0", fontsize=8)
-    axes.set_ylabel("loss", fontsize=8)
-    axes.tick_params(labelsize=7)
-    return figure
+def same_as(name: str) -> list[Same]:
+    """Return what of a loss is the same as of other losses."""
+    return [same for same in SAME if name in same.losses]
 
 
-def _values_of_bags_with_class(loss: Loss, batch: Tensor) -> Tensor:
-    """Return (N,), the losses of N bags that show the class at their first position."""
-    bags = len(batch)
-    class_index = 0
-    background = 1
-    target_by_supervision = {
-        "count": torch.ones(bags, 1, dtype=torch.long),
-        "order": torch.full((bags, 1), class_index),
-        "position": torch.tensor([class_index, background]).expand(bags, 1, 2),
-    }
-    labels = torch.ones(bags, 1, dtype=torch.bool)
-    return _values(loss, batch, labels, target_by_supervision)
+def groups(panel: Panel) -> list[tuple[str, ...]]:
+    """Return the names of all built-in losses, those together whose picture is the same."""
+    found: list[tuple[str, ...]] = []
+    for name in losses().names():
+        group = _group(name, panel)
+        if group not in found:
+            found.append(group)
+    return found
 
 
-def _values_of_bags_without_class(loss: Loss, batch: Tensor) -> Tensor:
-    """Return (N,), the losses of N bags without the class."""
-    bags = len(batch)
-    no_instance = -1
-    background = 1
-    target_by_supervision = {
-        "count": torch.zeros(bags, 1, dtype=torch.long),
-        "order": torch.full((bags, 1), no_instance),
-        "position": torch.full((bags, 1, 2), background),
-    }
-    labels = torch.zeros(bags, 1, dtype=torch.bool)
-    return _values(loss, batch, labels, target_by_supervision)
-
-
-def _values(
-    loss: Loss, batch: Tensor, labels: Tensor, target_by_supervision: dict[str, Tensor]
-) -> Tensor:
-    """Return (N,), the losses of N bags with these label sets, and a target for a loss with one."""
-    target = target_by_supervision[loss.supervision] if loss.takes_target else None
-    no_mask = None
-    values: Tensor = loss(batch, labels, no_mask, target)
-    return values
+def _group(name: str, panel: Panel) -> tuple[str, ...]:
+    """Return the losses with the same picture of a panel as a loss, which is one of them."""
+    alike: tuple[str, ...] = (name,)
+    for same in same_as(name):
+        if panel.name in same.panels and len(same.losses) > len(alike):
+            alike = same.losses
+    return alike

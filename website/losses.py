@@ -1,55 +1,62 @@
 """The pages of the losses, and an overview.
 
-The page of a loss has its formula, picture, a worked example, results beside other losses,
-docstring and code.
+The page of a loss has its question, formula, use, pictures, a worked example, results beside other
+losses, docstring and code.
 """
 
 import re
 from functools import cache
-from typing import get_args
+from typing import NamedTuple
 
 from milbench.contracts.load import load_loss
 from milbench.contracts.loss import Loss
-from milbench.contracts.parameters import constructor_parameters, type_of
 from milbench.contracts.registry import losses
-from website import REPOSITORY, lengths, standing, worked_example
-from website.loss_pictures import picture
+from website import REPOSITORY, lengths, loss_pictures, standing, worked_example
+from website.line_charts import SMALL
+from website.loss_panels import PANELS, Panel
+from website.loss_pictures import LEARNT
+from website.loss_traits import LEARNS_FROM, heads
 
 OVERVIEW = """# Every loss in pictures
 
-The bag of all pictures has two positions and one class (`cross-entropy`: one position).
-The axes are the logits of the class at the two positions; the background has logit 0.
-Dark is large. [What the symbols mean](../../losses.md).
+Four questions about a bag of twelve positions and two classes, cat and dog. At every position the
+background has logit 0, and a class that is not mentioned -4 or less. All pictures of a question
+have the same axes, so that losses can be compared; losses that learn weights are shown before
+training. [What the symbols mean](../../losses.md).
 
-<div class="cards wide" markdown>
-{cards}
-</div>
+{sections}
 """
-CARD = """<div class="card" markdown>
-**[{name}]({name}.md)**
+OVERVIEW_SECTION = """## {question}
+{caption} Across: {x_label}. Up: {y_label}.
 
-{formula}
-
-[![{name}]({name}.png)]({name}.md)
+<div class="pictures">
+{pictures}
 </div>
+
 """
+SMALL_PICTURE = """<figure><figcaption>{names}</figcaption>{svg}</figure>"""
 PAGE = """# {name}
 
-<div class="minimises" markdown>
+{asks}
+
+<div class="minimises" tabindex="0" role="region" aria-label="Formula" markdown>
 {formula}
 </div>
 
 Learns from: {supervision} · head: {head} · [the code](#code)
 · [what the symbols mean](../../losses.md)
 
-## What it sees
-<div class="scrolled" markdown>
-![{caption}]({name}.png)
-</div>
+```python
+{use}```
 
-*{caption}*
+## What it does
+A bag has twelve positions and two classes, cat and dog. At every position the background has
+logit 0, and a class that is not mentioned -4 or less.
+[The same pictures of every loss](pictures.md).
 
-{example}{standing}{lengths}
+{same}{panels}
+
+{learnt}{example}{standing}{lengths}
 ## In detail
 
 ::: losses.{file}.{cls}
@@ -65,6 +72,14 @@ Learns from: {supervision} · head: {head} · [the code](#code)
 ```python
 {code}```
 """
+PANEL = """<figure><figcaption><strong>{question}</strong></figcaption>{svg}
+<p>{caption}</p></figure>"""
+LEARNT_PANELS = """### With learnt weights
+As training might leave it, with {says}
+
+{panels}
+
+"""
 STANDING = """## Where it stands
 Set error in %, mean ± standard deviation of five seeds after some 2,000 steps (8,000 on synthetic
 bags, 40 epochs on birds), beside no skill; ✓: may be the best of 21 (nowhere, if
@@ -73,7 +88,7 @@ nothing is learnt), ≤: then worse than it by at most so many points
 
 {table}
 
-<div class="scrolled" markdown>
+<div class="scrolled" tabindex="0" role="region" aria-label="Picture" markdown>
 ![The mean set error of {name} among all losses, task by task]({name}-standing.png)
 </div>
 
@@ -81,20 +96,6 @@ nothing is learnt), ≤: then worse than it by at most so many points
 
 """
 NOT_COMPARED = "Not among [all losses](../../results.md#which-loss-is-best), since it {reason}.\n\n"
-LEARNS_FROM = {
-    "set": "label sets",
-    "count": "counts of classes",
-    "order": "the order of classes",
-    "position": "the class at each position",
-}
-"""In words, what the label of a bag says, by the supervision of a loss."""
-HOLDS_CLASS = {
-    "set": "that holds the class",
-    "count": "that holds the class once",
-    "order": "that holds the class once",
-    "position": "that holds the class at the first position",
-}
-"""What the caption of a picture says of the bag with the class, by the supervision of a loss."""
 OF_PRESENCE = ", in the binary cross-entropy of every class"
 """Words after a formula that gives only the presence P_c, to say how the loss is made from it."""
 ROW = re.compile(r"^\| `([\w-]+)` \|(.*)\|$", re.MULTILINE)
@@ -109,31 +110,59 @@ def titles() -> list[dict[str, str]]:
 
 def files() -> dict[str, str | bytes]:
     """Return the pages with their pictures."""
-    names = losses().names()
-    cards = "\n".join(CARD.format(name=name, formula=formulas()[name]) for name in names)
-    made: dict[str, str | bytes] = {"reference/losses/pictures.md": OVERVIEW.format(cards=cards)}
-    for name in names:
-        loss = load_loss(name, reduction="none")
-        made[_path(name)] = _page(name, loss)
-        made[f"reference/losses/{name}.png"] = picture(loss)
+    made: dict[str, str | bytes] = {"reference/losses/pictures.md": _overview()}
+    for name in losses().names():
+        made[_path(name)] = _page(name)
         if standing.variants(name):
             made[f"reference/losses/{name}-standing.png"] = standing.picture(name)
     return made
 
 
+def _overview() -> str:
+    """Return the page with the pictures of all losses, panel by panel."""
+    return OVERVIEW.format(sections="".join(_overview_section(panel) for panel in PANELS))
+
+
+def _overview_section(panel: Panel) -> str:
+    """Return the pictures of a panel; losses with the same picture share one."""
+    pictures = []
+    for group in loss_pictures.groups(panel):
+        # Not Markdown, which would take a name for emphasis where it has a hyphen or underscore.
+        names = ", ".join(f'<a href="{name}.html">{name}</a>' for name in group)
+        svg = loss_pictures.picture(loss_pictures.built(group[0]), panel, SMALL)
+        pictures.append(SMALL_PICTURE.format(names=names, svg=svg))
+    return OVERVIEW_SECTION.format(
+        question=panel.question,
+        caption=panel.caption,
+        x_label=panel.axes.x_label,
+        y_label=panel.axes.y_label,
+        pictures="\n".join(pictures),
+    )
+
+
+class Definition(NamedTuple):
+    """What docs/losses.md says of a loss."""
+
+    asks: str
+    """A question in words."""
+    formula: str
+    """What the loss minimises."""
+
+
 @cache
-def formulas() -> dict[str, str]:
-    """Return what each loss minimises, from the tables of docs/losses.md.
+def definitions() -> dict[str, Definition]:
+    """Return the definition of every loss, from the tables of docs/losses.md.
 
     Raises:
-        ValueError: a built-in loss has no row there.
+        ValueError: a built-in loss has no row with a formula there.
     """
     text = (REPOSITORY / "docs" / "losses.md").read_text("utf-8")
     found = {}
     for name, cells in ROW.findall(text):
-        with_formula = [cell.strip() for cell in cells.split(" | ") if "$" in cell]
+        asks, *others = [cell.strip() for cell in cells.split(" | ")]
+        with_formula = [cell for cell in others if "$" in cell]
         if with_formula:
-            found[name] = _completed(with_formula[0])
+            found[name] = Definition(asks, _completed(with_formula[0]))
     missing = set(losses().names()) - set(found)
     if missing:
         names = ", ".join(sorted(missing))
@@ -153,38 +182,68 @@ def linked(overview: str) -> str:
 
     Only the site has these pages.
     """
+    names = "|".join(losses().names())
     return re.sub(
-        r"^\| `([\w-]+)` \|(?=.*\$)",
+        rf"^\| `({names})` \|",
         r"| [`\1`](reference/losses/\1.md) |",
         overview,
         flags=re.MULTILINE,
     )
 
 
-def _page(name: str, loss: Loss) -> str:
+def _page(name: str) -> str:
     """Return the page of a loss."""
     file = name.replace("-", "_")
+    loss = loss_pictures.built(name)
+    asks, formula = definitions()[name]
     return PAGE.format(
         name=name,
+        asks=asks,
+        formula=formula,
         supervision=LEARNS_FROM[loss.supervision],
-        head=_heads(loss),
-        file=file,
-        cls=type(loss).__name__,
-        caption=caption(loss),
-        example=worked_example.section(name, loss),
-        formula=formulas()[name],
+        head=heads(loss),
+        use=worked_example.use(name, loss),
+        same=_same(name),
+        panels=_panels(loss),
+        learnt=_learnt(name),
+        example=worked_example.section(name, load_loss(name)),
         standing=_standing(name, loss),
         lengths=lengths.section(loss=name),
+        file=file,
+        cls=type(loss).__name__,
         code=(REPOSITORY / "losses" / f"{file}.py").read_text("utf-8"),
     )
 
 
-def _heads(loss: Loss) -> str:
-    """Return the heads that a loss may have."""
-    parameter = constructor_parameters(type(loss)).get("head")
-    if parameter is None:
-        return loss.head
-    return " or ".join(get_args(type_of(parameter)))
+def _panels(loss: Loss) -> str:
+    """Return all panels of a loss."""
+    panels = [
+        PANEL.format(
+            question=panel.question,
+            caption=panel.caption,
+            svg=loss_pictures.picture(loss, panel),
+        )
+        for panel in PANELS
+    ]
+    return '<div class="panels">\n' + "\n".join(panels) + "\n</div>"
+
+
+def _learnt(name: str) -> str:
+    """Return the panels of a loss with learnt weights, or "" if it learns none."""
+    if name not in LEARNT:
+        return ""
+    return LEARNT_PANELS.format(says=LEARNT[name].says, panels=_panels(loss_pictures.learnt(name)))
+
+
+def _same(name: str) -> str:
+    """Return of which other losses the panels are those of this loss, too, and why; or ""."""
+    lines = []
+    for same in loss_pictures.same_as(name):
+        questions = [panel.question for panel in PANELS if panel.name in same.panels]
+        where = "All four pictures" if len(questions) == len(PANELS) else f"*{questions[0]}*"
+        others = ", ".join(f"[`{other}`]({other}.md)" for other in same.losses if other != name)
+        lines.append(f"- {where}: as of {others}. {same.reason}")
+    return "\n".join([*lines, "", ""]) if lines else ""
 
 
 def _standing(name: str, loss: Loss) -> str:
@@ -195,17 +254,6 @@ def _standing(name: str, loss: Loss) -> str:
     if loss.supervision == "set":
         return NOT_COMPARED.format(reason="computes what `exact` does")
     return NOT_COMPARED.format(reason="sees more than label sets")
-
-
-def caption(loss: Loss) -> str:
-    """Return what the picture of a loss shows, in a sentence."""
-    if loss.head == "class":
-        return "The loss of a bag of one position, by the logit of its class."
-    presence = "presence" if loss.presence_is_log_odds else "presence score"
-    return (
-        f"The loss of a bag {HOLDS_CLASS[loss.supervision]}, of one that does not, "
-        f"and the {presence}, by the logits at two positions."
-    )
 
 
 def _path(name: str) -> str:

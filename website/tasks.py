@@ -1,12 +1,22 @@
-"""The pages of the tasks: the docstring of each, and a picture if its bags need no download."""
+"""The pages of the tasks: facts, a picture or drawing of its bags, and the docstring."""
+
+import re
 
 from milbench.contracts.registry import tasks
 from milbench.contracts.task import Task
+from website.task_drawings import drawing
+from website.task_facts import Facts, facts
 from website.task_pictures import DRAWN, picture
 
 PAGE = """# {name}
 
-{picture}::: tasks.{file}.{cls}
+<div class="facts" markdown>
+{facts}
+</div>
+
+{picture}
+
+::: tasks.{file}.{cls}
     options:
       show_root_heading: false
       show_root_toc_entry: false
@@ -15,15 +25,30 @@ PAGE = """# {name}
 
 Losses are ranked by `{primary}` ([metrics](../metrics.md#{primary})), unless the text above
 or a parameter says otherwise. The file is `tasks/{file}.py`.
-How to get the data: [the tasks](../../tasks.md).
+[All tasks](../../tasks.md).
 """
-PICTURE = """<div class="scrolled" markdown>
+PICTURE = """<div class="scrolled" tabindex="0" role="region" aria-label="Picture" markdown>
 ![Some test bags of {name}, with their label sets]({name}.png)
 </div>
 
-*Test bags with their label sets, and where their instances are.*
-
-"""
+*Test bags with their label sets, and where their instances are.*"""
+DRAWING = """<div class="pictures">
+<figure>{svg}<figcaption>A drawing of such a bag, not data</figcaption></figure>
+</div>"""
+FACT_NAMES = Facts(
+    training="an epoch trains on",
+    test="tested on",
+    instances="instances a bag",
+    classes="classes",
+    time="one training",
+    data="data",
+)
+"""The names of the facts in the box of a page."""
+PLACEHOLDER = "<!-- pictures of tasks -->"
+"""Where docs/tasks.md has the pictures on the site."""
+CARD = """<figure><figcaption><a href="reference/tasks/{name}.html">{name}</a></figcaption>{shown}
+</figure>"""
+PHOTO = """<img class="small" src="reference/tasks/{name}.png" alt="Test bags of {name}">"""
 
 
 def titles() -> list[dict[str, str]]:
@@ -48,8 +73,45 @@ def _page(name: str, cls: type[Task]) -> str:
         file=name.replace("-", "_"),
         cls=cls.__name__,
         primary=cls.primary,
-        picture=PICTURE.format(name=name) if name in DRAWN else "",
+        picture=_picture(name, cls),
+        facts=_box(name),
     )
+
+
+def _picture(name: str, cls: type[Task]) -> str:
+    """Return bags of a task, or a drawing where they cannot be shown."""
+    if name in DRAWN:
+        return PICTURE.format(name=name)
+    return DRAWING.format(svg=drawing(cls.bag_kind))
+
+
+def _box(name: str) -> str:
+    """Return the facts of a task as a table with a row for each."""
+    its = facts(name, reports="../../reports")
+    rows = [f"| {fact} | {value} |" for fact, value in zip(FACT_NAMES, its, strict=True)]
+    return "\n".join(["| | |", "|---|---|", *rows])
+
+
+def pictured(overview: str) -> str:
+    """Return the text of docs/tasks.md with the pictures, and with links to the pages of tasks.
+
+    Only the site has these pages.
+    """
+    cards = []
+    for name in tasks().names():
+        shown = drawing(tasks().get(name).bag_kind)
+        if name in DRAWN:
+            shown = PHOTO.format(name=name)
+        cards.append(CARD.format(name=name, shown=shown))
+    pictures = "\n".join(['<div class="pictures">', *cards, "</div>"])
+    names = "|".join(tasks().names())
+    linked = re.sub(
+        rf"^\| `({names})` \|",
+        r"| [`\1`](reference/tasks/\1.md) |",
+        overview,
+        flags=re.MULTILINE,
+    )
+    return linked.replace(PLACEHOLDER, pictures)
 
 
 def _path(name: str) -> str:

@@ -140,6 +140,8 @@ class Dataset:
     """The licence, "" where its authors state none."""
     extra: Extra | None = None
     """The library that is needed to read it, None where milbench itself brings what is needed."""
+    holds: str = ""
+    """What it holds, in words: how many images or recordings."""
 
     @property
     def about(self) -> str:
@@ -418,7 +420,8 @@ def _like_mnist(
     files = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
     paths = [f"{title}/raw/{file}-ubyte{ending}" for file in files]
     parts = tuple(Part(path, md5) for path, md5 in zip(paths, checksums, strict=True))
-    return Dataset(name, parts, partial(sources.by_torchvision, title), size, licence)
+    holds = "60,000 training images and 10,000 test images"
+    return Dataset(name, parts, partial(sources.by_torchvision, title), size, licence, holds=holds)
 
 
 _RECORDINGS = Part(
@@ -481,9 +484,29 @@ _DATASETS = (
         size=21_240_888,
         licence="CC BY-SA 4.0",
     ),
-    Dataset("cifar10", _CIFAR10, sources.cifar10, 170_498_071),
-    Dataset("spoken-digits", (_RECORDINGS,), sources.recordings, 16_000_000, "CC BY-SA 4.0"),
-    Dataset("ocr-letters", (_LETTERS,), sources.letters, 1_150_000, "for research"),
+    Dataset(
+        "cifar10",
+        _CIFAR10,
+        sources.cifar10,
+        170_498_071,
+        holds="50,000 training images and 10,000 test images",
+    ),
+    Dataset(
+        "spoken-digits",
+        (_RECORDINGS,),
+        sources.recordings,
+        16_000_000,
+        "CC BY-SA 4.0",
+        holds="3,000 recordings of single digits",
+    ),
+    Dataset(
+        "ocr-letters",
+        (_LETTERS,),
+        sources.letters,
+        1_150_000,
+        "for research",
+        holds="6,877 handwritten words",
+    ),
     Dataset(
         "esc10",
         (_CLIPS,),
@@ -491,6 +514,7 @@ _DATASETS = (
         41_000_000,
         "CC BY 3.0, and one for each clip (README.txt)",
         Extra("soundfile", "audio"),
+        holds="400 clips of ten kinds of sounds",
     ),
     Dataset(
         "svhn",
@@ -499,8 +523,17 @@ _DATASETS = (
         680_697_527,
         _SVHN_LICENCE,
         _H5,
+        holds="33,402 training pictures and 13,068 test pictures",
     ),
-    Dataset("svhn-extra", (Part("svhn/extra"),), sources.svhn, 1_955_489_752, _SVHN_LICENCE, _H5),
+    Dataset(
+        "svhn-extra",
+        (Part("svhn/extra"),),
+        sources.svhn,
+        1_955_489_752,
+        _SVHN_LICENCE,
+        _H5,
+        holds="202,353 more training pictures",
+    ),
 )
 DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _DATASETS}
 """The data sets that `milbench data` lists, checks and fetches, by name."""

@@ -1,0 +1,161 @@
+"""What a reader chooses a task by: how many bags, how long a training takes, how to get the data.
+
+    python -m website.task_facts
+
+prints the table of docs/tasks.md. A test compares it with the page.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from milbench.contracts.parameters import constructor_parameters
+from milbench.contracts.registry import tasks
+from milbench.contracts.task import Task
+from milbench.data.catalog import DATASETS
+from tasks.soundscapes import MOST
+from website import REPOSITORY
+
+UNKNOWN = "–"
+"""What is shown where the user's files decide, or nothing was measured."""
+INSTANCES: dict[str, Callable[[Any], str]] = {
+    "cifar10": lambda _: "1",
+    "extended-digits": lambda task: f"{task.digits_per_bag}",
+    "extended-mnist": lambda task: f"{task.digits_per_bag}",
+    "handwritten-words": lambda _: "3 to 14",
+    "mnist": lambda _: "1",
+    "mnist-bags": lambda task: f"about {task.bag_size}",
+    "sound-events": lambda task: f"0 to {task.max_events}",
+    "soundscapes": lambda _: f"1 to {MOST}",
+    "spoken-digits": lambda task: f"{task.least} to {task.most}",
+    "svhn": lambda _: "1 to 6",
+    "synthetic-bags": lambda task: f"{task.training.sizes[0]} to {task.training.sizes[1]}",
+}
+"""How many instances a bag has, by the parameters of the task."""
+MEASURED = {
+    "extended-digits": ("start", "extended-digits"),
+    "extended-mnist": ("supplementary-a-small", "extended-mnist"),
+    "handwritten-words": ("all-losses", "handwritten-words"),
+    "mnist-bags": ("mnist-bags", "mnist-bags train_bags=200"),
+    "sound-events": ("sound-events", "sound-events"),
+    "soundscapes": ("all-losses", "soundscapes"),
+    "spoken-digits": ("all-losses", "spoken-digits"),
+    "synthetic-bags": ("all-losses", "synthetic-bags"),
+}
+"""The published report that says how long a training takes, and the name of the task there."""
+NO_DOWNLOAD = {"extended-digits": "comes with scikit-learn"}
+"""Where data are from that need no download and are not generated."""
+HEAD = (
+    "| task | bags an epoch trains on | test bags | instances | classes | one training | data |\n"
+    "|---|---|---|---|---|---|---|"
+)
+
+
+class Facts(NamedTuple):
+    """The facts of a task with its default parameters, in the words of the table."""
+
+    training: str
+    test: str
+    instances: str
+    classes: str
+    time: str
+    data: str
+
+
+def table() -> str:
+    """Return the table in Markdown."""
+    rows = [f"| `{name}` | {' | '.join(facts(name))} |" for name in tasks().names()]
+    return "\n".join([HEAD, *rows])
+
+
+def facts(name: str, reports: str = "../reports") -> Facts:
+    """Return the facts of a task. `reports` is the folder of reports, as links name it."""
+    if needs_files(name):
+        return Facts(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, "your files")
+    task: Any = tasks().create(name, {})
+    return Facts(
+        training=_training_bags(task),
+        test=_test_bags(task),
+        instances=INSTANCES[name](task),
+        classes=str(len(task.format.class_names)),
+        time=_time(name, reports),
+        data=_data(task),
+    )
+
+
+def needs_files(name: str) -> bool:
+    """Return whether the bags of a task are the user's own."""
+    return "table" in constructor_parameters(tasks().get(name))
+
+
+def _training_bags(task: Any) -> str:
+    """Return how many bags an epoch trains on, or what the data set holds."""
+    for parameter in ("train_bags", "bags_per_epoch"):
+        bags = getattr(task, parameter, None)
+        if bags:
+            return f"{bags:,}"
+    if not task.datasets():
+        # Only bags that need no download are loaded for a page.
+        return f"{task.load(limit=1).bags_per_epoch:,}"
+    return _holds(task)
+
+
+def _test_bags(task: Any) -> str:
+    """Return on how many bags a network is tested."""
+    bags = getattr(task, "eval_bags", None)
+    if bags:
+        return f"{bags['test']:,}"
+    folds = task.folds(None)
+    if folds is not None:
+        return f"1 fold of {folds.count}"
+    return "all test images"
+
+
+def _holds(task: Task) -> str:
+    """Return what the data sets of a task hold."""
+    return "; ".join(DATASETS[dataset].holds for dataset in task.datasets())
+
+
+def _data(task: Task) -> str:
+    """Return how to get the data of a task, and under which licence."""
+    if not task.datasets():
+        return NO_DOWNLOAD.get(task.name, "generated")
+    told = []
+    for name in task.datasets():
+        dataset = DATASETS[name]
+        command = f"`milbench data fetch {name}` ({dataset.about})"
+        if dataset.extra:
+            command += f", `pip install milbench[{dataset.extra.name}]`"
+        told.append(command)
+    return "; ".join(told)
+
+
+def _time(name: str, reports: str) -> str:
+    """Return how long one training took in a published report: the median of its cells."""
+    if name not in MEASURED:
+        return UNKNOWN
+    report, task = MEASURED[name]
+    rows = _trainings(report)
+    rows = rows[rows["task"] == task]
+    epochs = int(rows["epoch"].astype(int).median())
+    duration = _duration(float(rows["value"].median()))
+    return f"[{duration}, {epochs} epochs]({reports}/{report}/report.md)"
+
+
+@cache
+def _trainings(report: str) -> pd.DataFrame:
+    """Return the seconds of every training of a report, with its task and its epochs."""
+    file = REPOSITORY / "reports" / report / "results.csv.gz"
+    frame = pd.read_csv(file, dtype=str, na_filter=False)
+    is_time = (frame["metric"] == "cost/train_seconds") & (frame["final"] == "True")
+    return frame[is_time].astype({"value": float})
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+if __name__ == "__main__":
+    print(table())
