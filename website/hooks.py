@@ -15,6 +15,7 @@ from website import (
     losses,
     metrics,
     networks,
+    notebooks,
     outside,
     python_names,
     reports,
@@ -35,6 +36,7 @@ MAKERS = (
     networks,
     reports,
     leaderboard,
+    notebooks,
 )
 """The modules that make files of the site."""
 
