@@ -1,8 +1,8 @@
 # %% [markdown]
-# # The exact likelihood in one's own training loop
+# # In your own training loop
 # Any network that gives logits by position, the background in the last channel, learns from label
 # sets alone. Here a linear layer finds out which of its inputs is which class, from bags of six
-# instances.
+# instances. milbench's runner is not needed.
 
 # %%
 import torch
@@ -26,6 +26,7 @@ for _ in range(300):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+print(f"-log likelihood {loss.item():.3f}")
 
 # %% [markdown]
 # Which class is each instance of the last batch, given the label sets?
@@ -33,4 +34,9 @@ for _ in range(300):
 # %%
 posterior = instance_posterior(logits.detach().log_softmax(dim=1), labels)
 error = (posterior.argmax(dim=1) != classes).double().mean().item()
-print(f"-log likelihood {loss.item():.3f}, instances named wrongly: {100 * error:.1f} %")
+print(f"instances named wrongly: {100 * error:.1f} %")
+
+# %% [markdown]
+# Every loss of milbench is such a function: `milbench.load_loss("noisy-or", head="softmax")` takes
+# the same logits and labels. [Use a loss elsewhere](../docs/training-loop.md) has Lightning,
+# scikit-learn and more.

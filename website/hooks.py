@@ -17,6 +17,7 @@ from website import (
     losses,
     metrics,
     networks,
+    notebooks,
     outside,
     python_names,
     reports,
@@ -37,6 +38,7 @@ MAKERS = (
     networks,
     reports,
     leaderboard,
+    notebooks,
 )
 """The modules that make files of the site."""
 

@@ -25,7 +25,9 @@ def lead_to_the_site(markdown: str, page: str) -> str:
         page: the path of the page on the site, such as "running.md".
     """
     sources = {copy: source for source, copy in COPIES.items()}
-    source = sources.get(page, f"docs/{page}")
+    # `website.notebooks` makes the pages of examples/.
+    is_notebook = page.startswith("examples/")
+    source = page if is_notebook else sources.get(page, f"docs/{page}")
 
     def replaced(link: re.Match[str]) -> str:
         before, linked_file, after = link.groups()
@@ -51,6 +53,8 @@ def place(path: str) -> str:
     if path == "README.md":
         # On the site, this page takes the part that the README has on GitHub.
         return "index.md"
+    if path.startswith("examples/"):
+        return path.replace(".py", ".md")
     if path.startswith("reports/"):
         return path.replace("/report.md", "/index.html")
     return posixpath.relpath(path, "docs")
@@ -61,28 +65,8 @@ def files() -> dict[str, str]:
     pages = {page: _text(file) for file, page in COPIES.items()}
     # `website.reports` makes the gallery from its file.
     del pages["gallery.md"]
-    pages["examples.md"] = _examples()
     pages["assets/site.css"] = _text("website/site.css")
     return pages
-
-
-def _examples() -> str:
-    """Return the page of the examples: the list, then each in full."""
-
-    def to_section(link: re.Match[str]) -> str:
-        file = link[1]
-        return f"[{file}](#{_anchor(file)})"
-
-    listed = re.sub(r"\[(\w+\.py)\]\(\1\)", to_section, _text("examples/README.md"))
-    sections = [listed]
-    for path in sorted((REPOSITORY / "examples").glob("*.py")):
-        code = path.read_text("utf-8")
-        sections.append(f"## {path.name} {{ #{_anchor(path.name)} }}\n\n```python\n{code}```\n")
-    return "\n".join(sections)
-
-
-def _anchor(file: str) -> str:
-    return file.removesuffix(".py").replace("_", "-")
 
 
 def _text(path: str) -> str:

@@ -132,7 +132,7 @@ def kept(
 
 def _digest_of_report(name: str) -> str:
     """Return a digest of all that the page of a report depends on."""
-    digest = hashlib.sha256(_digest_of_code().encode())
+    digest = hashlib.sha256(digest_of_code().encode())
     for path in sorted((REPORTS / name).rglob("*")):
         if path.is_file():
             digest.update(f"{path.relative_to(REPORTS)}\n".encode())
@@ -141,14 +141,16 @@ def _digest_of_report(name: str) -> str:
 
 
 @cache
-def _digest_of_code() -> str:
+def digest_of_code() -> str:
     """Return a digest of the code of milbench and the versions of the libraries that draw."""
     digest = hashlib.sha256()
     for library in DRAWING_LIBRARIES:
         digest.update(f"{library} {version(library)}\n".encode())
     for folder in ("losses", "milbench", "tasks"):
-        for path in sorted((REPOSITORY / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
+        # The templates of a report, and what they include, are files of other kinds.
+        for path in sorted((REPOSITORY / folder).rglob("*")):
+            if path.is_file() and path.suffix != ".pyc":
+                digest.update(path.read_bytes())
     return digest.hexdigest()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,6 +76,8 @@ def write_report(
     for part in parts:
         options.say(*cell_problems(part.plan, store.states(part.plan.cells)))
     results = combine(parts) if len(parts) > 1 else parts[0]
+    if publish:
+        results = replace(results, is_published=True)
     out = store.reports / results.plan.name
     page = _write_page(results, out, gallery=gallery)
     if publish:

@@ -40,6 +40,8 @@ def undone_line(study: Study) -> str:
     A report shows this line only if some cells are not done.
     """
     counts = Counter(map(str, study.cells["status"]))
+    if study.results.is_published and set(counts) <= {"done", "missing"}:
+        return f"This report has {counts['done']} of {counted(counts.total(), 'planned cell')}."
     others = [f"{count} {status}" for status, count in counts.items() if status != "done"]
     cells = counted(counts.total(), "cell")
     return f"{counts['done']} of {cells} are done ({', '.join(others)})."

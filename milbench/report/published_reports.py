@@ -167,7 +167,7 @@ def read(folder: Path) -> Results:
         # Each is for all cells together, so that all done cells have the same folder.
         done = frame.loc[frame["status"] == "done", "cell"]
         folders = dict.fromkeys(map(str, done), folder)
-    return Results(plan, frame, folders)
+    return Results(plan, frame, folders, is_published=True)
 
 
 def _read_frame(path: Path) -> pd.DataFrame:

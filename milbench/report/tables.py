@@ -20,7 +20,7 @@ from milbench.report.formatting import (
 from milbench.report.learning import no_skill_line
 from milbench.report.study import Study
 from milbench.report.table import Table, named_rows
-from milbench.report.values import STEP, rows_of
+from milbench.report.values import STEP, rows_of, state_text
 
 YES = "✓"
 NO = "–"
@@ -236,7 +236,7 @@ def cells_table(study: Study, task: str) -> Table:
             {
                 "loss": cell.variant,
                 "seed": str(cell.seed),
-                "state": str(cell.status),
+                "state": state_text(study, str(cell.status)),
                 "reason": cell.reason or NOTHING,
                 metric.heading: number(value, 3, metric),
                 "cell": cell.cell,
@@ -246,7 +246,8 @@ def cells_table(study: Study, task: str) -> Table:
     frame = pd.DataFrame(rows).set_index("loss")
     if (frame["reason"] == NOTHING).all():
         frame = frame.drop(columns="reason")
-    not_done = [number for number, cell in enumerate(cells) if cell.status != "done"]
+    not_marked = {"done", "not run"}
+    marked = [number for number, row in enumerate(rows) if row["state"] not in not_marked]
     note = f"{counted(len(rows), 'cell')}."
     title = f"Every cell on {readable(task)}"
-    return Table(title, named_rows(frame), note, frozenset(not_done))
+    return Table(title, named_rows(frame), note, frozenset(marked))

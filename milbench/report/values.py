@@ -297,4 +297,12 @@ def failures(values: Values) -> Iterator[str]:
         seeds = ", ".join(map(str, sorted(group["seed"])))
         where = f"{readable(str(variant))} on {readable(str(task))}, seed {seeds}"
         why = f" ({reason})" if reason else ""
-        yield f"{status}: {where}{why}"
+        yield f"{state_text(values, str(status))}: {where}{why}"
+
+
+def state_text(values: Values, status: str) -> str:
+    """Return the word of a report for the status of a cell."""
+    # What was published as it is lacks nothing that somebody waits for.
+    if status == "missing" and values.results.is_published:
+        return "not run"
+    return status

@@ -52,3 +52,5 @@ class Results:
     of such a file makes no new cell, so a report names the files. Cells whose plug-ins imported
     nothing are left out.
     """
+    is_published: bool = False
+    """Whether they were published as they are, so that nobody waits for missing cells."""

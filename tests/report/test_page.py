@@ -1,6 +1,7 @@
 """The page of a report in a real browser: with and without scripts, on small and large screens."""
 
 import atexit
+import csv
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -120,7 +121,7 @@ def test_everything_is_there_without_scripts(page: Path) -> None:
         names_of_losses = column(tab, 1)
         assert len(names_of_losses) == 4
         # The click opens a section, and a sentence of this section is seen.
-        tab.get_by_text("What limits this").click()
+        tab.locator("summary", has_text="What limits this").click()
         assert tab.get_by_text("sometimes collapse").is_visible()
 
 
@@ -140,6 +141,67 @@ def test_a_table_is_sorted_by_the_numbers_of_a_column(page: Path) -> None:
 def means_of_errors(tab: Any) -> list[float]:
     """Return the means in the second column, such as 0.52 of "0.52 ± 0.04"."""
     return [float(text.split("±")[0]) for text in column(tab, 2)]
+
+
+CLIPBOARD = ["clipboard-read", "clipboard-write"]
+
+
+def copied_by(tab: Any, name: str) -> str:
+    """Click on the button with this name, and return what is in the clipboard then."""
+    tab.get_by_role("button", name=name).click()
+    tab.get_by_text("copied").wait_for()
+    return str(tab.evaluate("navigator.clipboard.readText()"))
+
+
+def test_a_table_is_copied_as_csv_in_the_order_shown(page: Path) -> None:
+    with opened(page, permissions=CLIPBOARD) as tab:
+        copied = copied_by(tab, "copy as CSV: All losses")
+        losses_shown = column(tab, 1)
+    head, *rows = csv.reader(copied.splitlines())
+    assert head[0] == "loss"
+    assert [row[0] for row in rows] == losses_shown
+    assert {len(row) for row in rows} == {len(head)}
+
+
+def test_a_table_is_copied_as_markdown(page: Path) -> None:
+    with opened(page, permissions=CLIPBOARD) as tab:
+        copied = copied_by(tab, "copy as Markdown: All losses")
+        losses_shown = column(tab, 1)
+    head, line, *rows = copied.splitlines()
+    assert head.startswith("| loss |")
+    assert set(line) == set("| -")
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == losses_shown
+
+
+def test_a_page_without_scripts_has_no_dead_buttons(page: Path) -> None:
+    with opened(page, java_script_enabled=False) as tab:
+        assert tab.locator("button").count() == 0
+
+
+def test_every_entry_of_the_contents_leads_to_its_section(page: Path) -> None:
+    with opened(page, java_script_enabled=False) as tab:
+        entries = tab.locator("nav a")
+        anchors = [entries.nth(k).get_attribute("href") for k in range(entries.count())]
+        assert "#task-extended-digits" in anchors
+        assert [anchor for anchor in anchors if tab.locator(anchor).count() != 1] == []
+
+
+def test_contents_are_open_beside_a_wide_page_and_folded_above_a_narrow_one(page: Path) -> None:
+    for width, is_open in ((1280, True), (390, False)):
+        with opened(page, viewport={"width": width, "height": 900}) as tab:
+            assert tab.get_by_role("link", name="The answer").is_visible() is is_open
+
+
+def test_contents_name_the_section_that_is_read(page: Path) -> None:
+    with opened(page, viewport={"width": 1280, "height": 900}) as tab:
+        tab.get_by_role("link", name="Where this comes from").click()
+        tab.locator("nav [aria-current]", has_text="Where this comes from").wait_for()
+
+
+def test_an_entry_of_the_contents_opens_a_folded_section(page: Path) -> None:
+    with opened(page, viewport={"width": 1280, "height": 900}) as tab:
+        tab.get_by_role("link", name="What limits this").click()
+        assert tab.get_by_text("sometimes collapse").is_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

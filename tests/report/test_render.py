@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from milbench.experiment.questions import Mark
+from milbench.report.published_reports import read, save
 from milbench.report.render import render
 from tests._helpers.report_data import ONE, PUBLISHED, make_results
 
@@ -46,10 +47,11 @@ def test_the_page_has_its_parts_in_the_order_of_their_weight(report: Path) -> No
         "Best on extended-digits: ",
         "One-instance error of each loss on test bags, 3 seeds",
         "<caption>All losses",
-        "What limits this",
-        "What each loss finds where",
-        "One-instance error of each loss, epoch by epoch",
-        "Differences in one-instance error between every two losses",
+        "<summary>What limits this",
+        # The contents, which come before all others, name these pictures too.
+        "<b>What each loss finds where",
+        "<b>One-instance error of each loss, epoch by epoch",
+        "<b>Differences in one-instance error between every two losses",
         "Published numbers beside ours",
         f"Every cell on {TASK}",
     ]
@@ -73,6 +75,28 @@ def test_what_failed_is_told_with_its_reason(report: Path) -> None:
 @BOTH_FILES
 def test_cells_that_are_not_done_are_counted_in_a_line(report: Path, name: str) -> None:
     assert "11 of 12 cells are done (1 failed)." in text_of(report / name)
+
+
+def text_of_published(tmp_path: Path, status: tuple[str, str]) -> str:
+    """Return the text of a page that was published with one cell that is not done."""
+    results = make_results(tasks=ONE, statuses={("exact", TASK, 1): status})
+    save(results, tmp_path / "published")
+    return text_of(render(read(tmp_path / "published"), tmp_path / "out"))
+
+
+def test_a_published_page_says_calmly_how_many_planned_cells_it_has(tmp_path: Path) -> None:
+    said = text_of_published(tmp_path, ("missing", ""))
+    assert "This report has 11 of 12 planned cells." in said
+    assert "not run: exact on extended-digits, seed 1" in said
+    page = (tmp_path / "out" / "index.html").read_text("utf-8")
+    every_cell = page.partition('class="cells"')[2].partition("</table>")[0]
+    assert 'class="marked"' not in every_cell
+
+
+def test_a_published_page_still_tells_what_failed(tmp_path: Path) -> None:
+    said = text_of_published(tmp_path, ("failed", "FloatingPointError: not finite"))
+    assert "11 of 12 cells are done (1 failed)." in said
+    assert "failed: exact on extended-digits, seed 1 (FloatingPointError: not finite)" in said
 
 
 def test_every_number_is_traced_to_its_cell_and_run(report: Path) -> None:

@@ -47,6 +47,83 @@ for (const table of document.querySelectorAll("table.sortable")) {
   });
 }
 
+// What a reader may want elsewhere has a button that copies it. A browser without a clipboard has no button.
+
+const rowsOf = (table) => [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent.trim()));
+
+const csvOf = (table) => {
+  const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text);
+  return rowsOf(table).map((row) => `${row.map(quoted).join(",")}\n`).join("");
+};
+
+const markdownOf = (table) => {
+  const lineOf = (row) => `| ${row.map((text) => text.replace(/\|/g, "\\|")).join(" | ")} |\n`;
+  const [head, ...rows] = rowsOf(table);
+  return [head, head.map(() => "---"), ...rows].map(lineOf).join("");
+};
+
+const copyButton = (label, name, textOf) => {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = label;
+  button.setAttribute("aria-label", name);
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(textOf());
+    button.textContent = "copied";
+    setTimeout(() => { button.textContent = label; }, 2000);
+  });
+  return button;
+};
+
+if (navigator.clipboard) {
+  for (const box of document.querySelectorAll(".scroll")) {
+    const table = box.querySelector("table");
+    const title = table.caption.textContent;
+    box.after(
+      copyButton("copy as CSV", `copy as CSV: ${title}`, () => csvOf(table)),
+      copyButton("copy as Markdown", `copy as Markdown: ${title}`, () => markdownOf(table)),
+    );
+  }
+  for (const code of document.querySelectorAll(".command")) {
+    code.after(copyButton("copy", "copy the command", () => code.textContent));
+  }
+}
+
+// The contents are open where they stand at the side, and folded above a narrow page.
+
+const targetOf = (hash) => document.getElementById(hash.slice(1));
+const contents = document.querySelector(".contents");
+const isWide = matchMedia("(min-width: 1200px)");
+const unfold = () => { contents.open = isWide.matches; };
+isWide.addEventListener("change", unfold);
+unfold();
+
+// The contents show which section is read: the last one that begins in the upper third of the screen or above it.
+
+const links = [...contents.querySelectorAll("a")];
+const hasBegun = (link) => targetOf(link.hash).getBoundingClientRect().top < innerHeight / 3;
+const markCurrent = () => {
+  // The last section may be too short to come up so far.
+  const isAtEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 2;
+  const begun = isAtEnd ? links : links.filter(hasBegun);
+  contents.querySelector("[aria-current]")?.removeAttribute("aria-current");
+  (begun.at(-1) ?? links[0]).setAttribute("aria-current", "true");
+};
+addEventListener("scroll", markCurrent, { passive: true });
+markCurrent();
+
+// A link leads into a section that is folded: it opens.
+
+const openTarget = () => {
+  const target = targetOf(location.hash);
+  if (target instanceof HTMLDetailsElement) {
+    target.open = true;
+  }
+};
+addEventListener("hashchange", openTarget);
+openTarget();
+
 // What is wider than the screen says so, until it has been scrolled.
 for (const box of document.querySelectorAll(".picture, .scroll")) {
   const mark = () => {
