@@ -46,6 +46,7 @@ FACT_NAMES = Facts(
 """The names of the facts in the box of a page."""
 PLACEHOLDER = "<!-- pictures of tasks -->"
 """Where docs/tasks.md has the pictures on the site."""
+NO_DATA = "*Where a bag has a cat or a dog, it is a drawing of the kind of bag, not data.*"
 CARD = """<figure><figcaption><a href="reference/tasks/{name}.html">{name}</a></figcaption>{shown}
 </figure>"""
 PHOTO = """<img src="reference/tasks/{name}-small.png" alt="A test bag of {name}">"""
@@ -109,7 +110,7 @@ def pictured(overview: str) -> str:
         if name in DRAWN:
             shown = PHOTO.format(name=name)
         cards.append(CARD.format(name=name, shown=shown))
-    pictures = "\n".join(['<div class="pictures">', *cards, "</div>"])
+    pictures = "\n".join(['<div class="pictures">', *cards, "</div>", "", NO_DATA])
     names = "|".join(tasks().names())
     linked = re.sub(
         rf"^\| `({names})` \|",
