@@ -1,6 +1,7 @@
 """The parts of the site that need no mkdocs: links, pages of reports, and the check of a site."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,13 @@ from milbench.report.lengths import lengths_of
 from milbench.report.study import Study
 from tests._helpers.command_line import REPOSITORY
 from tests.report.test_lengths import at_lengths, with_steps
+from tests.report.test_page import opened
 from website import check, lengths, reports
 
+NEEDS_BROWSER = pytest.mark.skipif(
+    not (shutil.which("chromium") or shutil.which("chromium-browser")),
+    reason="no chromium here: apt-get install chromium",
+)
 DOCUMENTS = [
     *REPOSITORY.glob("*.md"),
     *(REPOSITORY / "docs").glob("*.md"),
@@ -157,3 +163,21 @@ def test_broken_links_and_foreign_files_of_a_site_are_named(tmp_path: Path) -> N
         "index.html: broken link other.html#nowhere",
         "site.css: fetches //fonts.example/f.woff2",
     ]
+
+
+@NEEDS_BROWSER
+def test_a_keyboard_can_scroll_what_is_wider_than_the_page(tmp_path: Path) -> None:
+    script = (REPOSITORY / "docs" / "assets" / "scrolling.js").read_text("utf-8")
+    part = '<div class="scrolled" style="overflow-x: auto"><div style="width: {}px">x</div></div>'
+    page = tmp_path / "wide.html"
+    page.write_text(
+        f"<!doctype html><meta charset=utf-8>{part.format(9000)}{part.format(10)}"
+        f"<script>{script}</script>",
+        "utf-8",
+    )
+    with opened(page) as tab:
+        tab.keyboard.press("Tab")
+        assert tab.evaluate("document.activeElement.firstChild.clientWidth") == 9000
+        tab.keyboard.press("ArrowRight")
+        tab.wait_for_function("document.activeElement.scrollLeft > 0")
+        assert tab.locator("[tabindex]").count() == 1

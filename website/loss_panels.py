@@ -169,7 +169,7 @@ PANELS = (
         name="number",
         question="Do weak signs add up?",
         caption="The presence of cat by the number of positions that show it weakly, with logit "
-        "-1. Where presence is log-odds, the grey line is at even odds.",
+        "\N{MINUS SIGN}1. Where presence is log-odds, the grey line is at even odds.",
         lines=presence_by_number,
         axes=Axes(
             "positions that show cat weakly",

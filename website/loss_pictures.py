@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -113,9 +114,9 @@ LEARNT = {
 """The losses with learnt weights, by name."""
 
 
-def built(name: str) -> Loss:
+def built(name: str, **settings: Any) -> Loss:
     """Return a built-in loss for the panels, with its weights before training."""
-    return load_loss(name, reduction="none").build(num_classes=BACKGROUND)
+    return load_loss(name, reduction="none", **settings).build(num_classes=BACKGROUND)
 
 
 def learnt(name: str) -> Loss:

@@ -20,7 +20,7 @@ from website.loss_traits import LEARNS_FROM, heads
 OVERVIEW = """# Every loss in pictures
 
 Four questions about a bag of twelve positions and two classes, cat and dog. At every position the
-background has logit 0, and a class that is not mentioned -4 or less. All pictures of a question
+background has logit 0, and a class that is not mentioned −4 or less. All pictures of a question
 have the same axes, so that losses can be compared; losses that learn weights are shown before
 training. [What the symbols mean](../../losses.md).
 
@@ -51,12 +51,12 @@ Learns from: {supervision} · head: {head} · [the code](#code)
 
 ## What it does
 A bag has twelve positions and two classes, cat and dog. At every position the background has
-logit 0, and a class that is not mentioned -4 or less.
+logit 0, and a class that is not mentioned −4 or less.
 [The same pictures of every loss](pictures.md).
 
 {same}{panels}
 
-{learnt}{example}{standing}{lengths}
+{learnt}{softmax}{example}{standing}{lengths}
 ## In detail
 
 ::: losses.{file}.{cls}
@@ -71,6 +71,12 @@ logit 0, and a class that is not mentioned -4 or less.
 
 ```python
 {code}```
+"""
+SOFTMAX_PANELS = """### With head=softmax
+The classes and the background of a position share a total of 1, so that a place shows one class.
+
+{panels}
+
 """
 PANEL = """<figure><figcaption><strong>{question}</strong></figcaption>{svg}
 <p>{caption}</p></figure>"""
@@ -206,6 +212,7 @@ def _page(name: str) -> str:
         same=_same(name),
         panels=_panels(loss),
         learnt=_learnt(name),
+        softmax=_softmax(name),
         example=worked_example.section(name, load_loss(name)),
         standing=_standing(name, loss),
         lengths=lengths.section(loss=name),
@@ -233,6 +240,13 @@ def _learnt(name: str) -> str:
     if name not in LEARNT:
         return ""
     return LEARNT_PANELS.format(says=LEARNT[name].says, panels=_panels(loss_pictures.learnt(name)))
+
+
+def _softmax(name: str) -> str:
+    """Return the panels of a loss whose other head is a softmax, or "" if it has none."""
+    if "softmax" not in worked_example.other_heads(loss_pictures.built(name)):
+        return ""
+    return SOFTMAX_PANELS.format(panels=_panels(loss_pictures.built(name, head="softmax")))
 
 
 def _same(name: str) -> str:

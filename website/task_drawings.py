@@ -22,11 +22,20 @@ _SEQUENCE = (
     '<text x="80" y="84" text-anchor="middle">time</text>'
 )
 _WORDS_OF_SET = {1: "cat", 5: "dog"}
-"""The instances of the drawn set that show a class, by their number."""
+_KINDS_OF_SET = {1: "first", 5: "second"}
+"""The instances of the drawn set that show a class, and how their frames look, by number."""
 
 
-def drawing(kind: BagKind) -> str:
-    """Return a drawing of a bag in which two instances show a cat and a dog."""
+_IMAGE_OF_ONE = (
+    '<rect class="first" x="30" y="8" width="100" height="84"/>'
+    '<text x="80" y="54" text-anchor="middle">cat</text>'
+)
+
+
+def drawing(kind: BagKind, *, of_one_instance: bool) -> str:
+    """Return a drawing of a bag, in which a cat and a dog are shown, or of an image of a cat."""
+    if of_one_instance:
+        return _FRAME.format(alt="An image that shows a cat and nothing else", parts=_IMAGE_OF_ONE)
     if kind == "images":
         return _FRAME.format(alt="An image with a cat and a dog in it", parts=_IMAGE)
     if kind == "sequences":
@@ -40,8 +49,8 @@ def _set() -> str:
     for number in range(8):
         left = 10 + number % 4 * 36
         top = 14 + number // 4 * 40
-        kind = {1: "first", 5: "second"}.get(number, "")
-        parts.append(f'<rect class="{kind}" x="{left}" y="{top}" width="30" height="30"/>')
         words = _WORDS_OF_SET.get(number, "")
+        kind = _KINDS_OF_SET.get(number, "")
+        parts.append(f'<rect class="{kind}" x="{left}" y="{top}" width="30" height="30"/>')
         parts.append(f'<text x="{left + 15}" y="{top + 19}" text-anchor="middle">{words}</text>')
     return "".join(parts)

@@ -5,6 +5,7 @@
 prints the table of docs/tasks.md. A test compares it with the page.
 """
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
@@ -15,11 +16,22 @@ from milbench.contracts.parameters import constructor_parameters
 from milbench.contracts.registry import tasks
 from milbench.contracts.task import Task
 from milbench.data.catalog import DATASETS
-from tasks.soundscapes import MOST
 from website import REPOSITORY
 
 UNKNOWN = "–"
 """What is shown where the user's files decide, or nothing was measured."""
+
+
+def _constant(task: Task, name: str) -> int:
+    """Return a constant of the file of a task.
+
+    The file is not imported by its name: while mkdocs builds the site, `tasks` is a module of
+    `website`.
+    """
+    value: int = vars(sys.modules[type(task).__module__])[name]
+    return value
+
+
 INSTANCES: dict[str, Callable[[Any], str]] = {
     "cifar10": lambda _: "1",
     "extended-digits": lambda task: f"{task.digits_per_bag}",
@@ -28,7 +40,7 @@ INSTANCES: dict[str, Callable[[Any], str]] = {
     "mnist": lambda _: "1",
     "mnist-bags": lambda task: f"about {task.bag_size}",
     "sound-events": lambda task: f"0 to {task.max_events}",
-    "soundscapes": lambda _: f"1 to {MOST}",
+    "soundscapes": lambda task: f"1 to {_constant(task, 'MOST')}",
     "spoken-digits": lambda task: f"{task.least} to {task.most}",
     "svhn": lambda _: "1 to 6",
     "synthetic-bags": lambda task: f"{task.training.sizes[0]} to {task.training.sizes[1]}",
@@ -48,7 +60,7 @@ MEASURED = {
 NO_DOWNLOAD = {"extended-digits": "comes with scikit-learn"}
 """Where data are from that need no download and are not generated."""
 HEAD = (
-    "| task | bags an epoch trains on | test bags | instances | classes | one training | data |\n"
+    "| task | trains on | tested on | instances | classes | one training | data |\n"
     "|---|---|---|---|---|---|---|"
 )
 
@@ -70,8 +82,8 @@ def table() -> str:
     return "\n".join([HEAD, *rows])
 
 
-def facts(name: str, reports: str = "../reports") -> Facts:
-    """Return the facts of a task. `reports` is the folder of reports, as links name it."""
+def facts(name: str, link: str = "../reports/{report}/report.md") -> Facts:
+    """Return the facts of a task. `link` is how its page leads to a report."""
     if needs_files(name):
         return Facts(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, "your files")
     task: Any = tasks().create(name, {})
@@ -80,7 +92,7 @@ def facts(name: str, reports: str = "../reports") -> Facts:
         test=_test_bags(task),
         instances=INSTANCES[name](task),
         classes=str(len(task.format.class_names)),
-        time=_time(name, reports),
+        time=_time(name, link),
         data=_data(task),
     )
 
@@ -95,10 +107,10 @@ def _training_bags(task: Any) -> str:
     for parameter in ("train_bags", "bags_per_epoch"):
         bags = getattr(task, parameter, None)
         if bags:
-            return f"{bags:,}"
+            return f"{bags:,} bags an epoch"
     if not task.datasets():
         # Only bags that need no download are loaded for a page.
-        return f"{task.load(limit=1).bags_per_epoch:,}"
+        return f"{task.load(limit=1).bags_per_epoch:,} bags an epoch"
     return _holds(task)
 
 
@@ -106,7 +118,7 @@ def _test_bags(task: Any) -> str:
     """Return on how many bags a network is tested."""
     bags = getattr(task, "eval_bags", None)
     if bags:
-        return f"{bags['test']:,}"
+        return f"{bags['test']:,} bags"
     folds = task.folds(None)
     if folds is not None:
         return f"1 fold of {folds.count}"
@@ -132,7 +144,7 @@ def _data(task: Task) -> str:
     return "; ".join(told)
 
 
-def _time(name: str, reports: str) -> str:
+def _time(name: str, link: str) -> str:
     """Return how long one training took in a published report: the median of its cells."""
     if name not in MEASURED:
         return UNKNOWN
@@ -141,7 +153,7 @@ def _time(name: str, reports: str) -> str:
     rows = rows[rows["task"] == task]
     epochs = int(rows["epoch"].astype(int).median())
     duration = _duration(float(rows["value"].median()))
-    return f"[{duration}, {epochs} epochs]({reports}/{report}/report.md)"
+    return f"[{duration}, {epochs} epochs]({link.format(report=report)})"
 
 
 @cache

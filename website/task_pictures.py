@@ -16,23 +16,23 @@ from milbench.report.figures.galleries import set_name
 DRAWN = ("extended-digits", "sound-events", "synthetic-bags")
 """The tasks that have a picture."""
 BAGS = 3
-"""How many bags a picture shows."""
+"""How many bags the picture on the page of a task shows."""
 
 
-def picture(name: str) -> bytes:
-    """Return a PNG of the first test bags of a task, one of `DRAWN`."""
+def picture(name: str, bags: int = BAGS) -> bytes:
+    """Return a PNG of the first `bags` test bags of a task, one of `DRAWN`."""
     # The gallery takes bags that differ, so that it needs more bags than are shown. It does not
     # need the thousands of bags of an evaluation.
-    problem = tasks().create(name, {}).load(limit=20 * BAGS)
+    problem = tasks().create(name, {}).load(limit=20 * bags)
     class_names = problem.format.class_names
-    bags = problem.gallery().parts(BAGS)[0]
-    figure = Figure(figsize=(9.6, 3.2), layout="constrained")
+    shown = problem.gallery().parts(bags)[0]
+    figure = Figure(figsize=(3.2 * bags, 3.2), layout="constrained")
     colours = class_colours(len(class_names))
-    for number, axes in enumerate(figure.subplots(1, len(bags))):
+    for number, axes in enumerate(figure.subplots(1, bags, squeeze=False)[0]):
         plain(axes)
-        label_set = set(bags.labels[number].nonzero().flatten().tolist())
+        label_set = set(shown.labels[number].nonzero().flatten().tolist())
         axes.set_title(set_name(label_set, class_names), fontsize=9)
-        _draw(axes, bags.selected(slice(number, number + 1)), colours)
+        _draw(axes, shown.selected(slice(number, number + 1)), colours)
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=130)
     return file.getvalue()

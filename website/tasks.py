@@ -36,7 +36,7 @@ DRAWING = """<div class="pictures">
 <figure>{svg}<figcaption>A drawing of such a bag, not data</figcaption></figure>
 </div>"""
 FACT_NAMES = Facts(
-    training="an epoch trains on",
+    training="trains on",
     test="tested on",
     instances="instances a bag",
     classes="classes",
@@ -46,9 +46,10 @@ FACT_NAMES = Facts(
 """The names of the facts in the box of a page."""
 PLACEHOLDER = "<!-- pictures of tasks -->"
 """Where docs/tasks.md has the pictures on the site."""
+NO_DATA = "*Where a bag has a cat or a dog, it is a drawing of the kind of bag, not data.*"
 CARD = """<figure><figcaption><a href="reference/tasks/{name}.html">{name}</a></figcaption>{shown}
 </figure>"""
-PHOTO = """<img class="small" src="reference/tasks/{name}.png" alt="Test bags of {name}">"""
+PHOTO = """<img src="reference/tasks/{name}-small.png" alt="A test bag of {name}">"""
 
 
 def titles() -> list[dict[str, str]]:
@@ -63,6 +64,7 @@ def files() -> dict[str, str | bytes]:
         made[_path(name)] = _page(name, tasks().get(name))
         if name in DRAWN:
             made[f"reference/tasks/{name}.png"] = picture(name)
+            made[f"reference/tasks/{name}-small.png"] = picture(name, bags=1)
     return made
 
 
@@ -82,12 +84,17 @@ def _picture(name: str, cls: type[Task]) -> str:
     """Return bags of a task, or a drawing where they cannot be shown."""
     if name in DRAWN:
         return PICTURE.format(name=name)
-    return DRAWING.format(svg=drawing(cls.bag_kind))
+    return DRAWING.format(svg=_drawing(name, cls))
+
+
+def _drawing(name: str, cls: type[Task]) -> str:
+    """Return a drawing of a bag of a task."""
+    return drawing(cls.bag_kind, of_one_instance=facts(name).instances == "1")
 
 
 def _box(name: str) -> str:
     """Return the facts of a task as a table with a row for each."""
-    its = facts(name, reports="../../reports")
+    its = facts(name, link="../../reports/{report}/index.html")
     rows = [f"| {fact} | {value} |" for fact, value in zip(FACT_NAMES, its, strict=True)]
     return "\n".join(["| | |", "|---|---|", *rows])
 
@@ -99,11 +106,11 @@ def pictured(overview: str) -> str:
     """
     cards = []
     for name in tasks().names():
-        shown = drawing(tasks().get(name).bag_kind)
+        shown = _drawing(name, tasks().get(name))
         if name in DRAWN:
             shown = PHOTO.format(name=name)
         cards.append(CARD.format(name=name, shown=shown))
-    pictures = "\n".join(['<div class="pictures">', *cards, "</div>"])
+    pictures = "\n".join(['<div class="pictures">', *cards, "</div>", "", NO_DATA])
     names = "|".join(tasks().names())
     linked = re.sub(
         rf"^\| `({names})` \|",

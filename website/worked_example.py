@@ -129,7 +129,7 @@ def section(name: str, loss: Loss) -> str:
     columns = {f"`{name}`": values(name)}
     logits = LOGITS[loss.head]
     remark = REMARKS.get(name, "")
-    if "softmax" in _other_heads(loss):
+    if "softmax" in other_heads(loss):
         columns[f"`{name} (softmax)`"] = values(name, head="softmax")
         logits += r" With the setting `head=softmax` it is $\log p$."
         remark = _why_columns_are_equal(name)
@@ -236,7 +236,7 @@ def _logits(loss: Loss) -> Tensor:
     return probabilities.logit() if loss.head == "sigmoid" else probabilities.log()
 
 
-def _other_heads(loss: Loss) -> set[str]:
+def other_heads(loss: Loss) -> set[str]:
     """Return the heads that a loss may have by a setting, without the one that it has."""
     parameter = constructor_parameters(type(loss)).get("head")
     if parameter is None:

@@ -1,6 +1,6 @@
 // Whatever is wider than the page is scrolled. A keyboard can scroll only what it can reach.
 (() => {
-  const wide = ".md-typeset__scrollwrap, .scrolled, .minimises, div.formula";
+  const wide = ".md-typeset__scrollwrap, .scrolled, .minimises, div.formula, p:has(> img:only-child)";
   const reach = () => {
     for (const part of document.querySelectorAll(wide)) {
       const scrolls = part.scrollWidth > part.clientWidth;
