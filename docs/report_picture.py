@@ -85,8 +85,9 @@ def main() -> None:
         size = {"width": WIDTH, "height": 900}
         page = browser.new_page(viewport=size, device_scale_factor=SCALE)
         page.goto(report.as_uri())
-        # Few colours make a small file.
-        picture = screenshot(page).convert("RGB").quantize(COLOURS)
+        # Few colours make a small file. This method keeps those of the small symbols.
+        method = Image.Quantize.MAXCOVERAGE
+        picture = screenshot(page).convert("RGB").quantize(COLOURS, method)
         picture.save(DOCS / "report.png", optimize=True)
         browser.close()
 

@@ -49,39 +49,41 @@ def files() -> dict[str, str | bytes]:
 
 def page_of(name: str, notebook: Any) -> dict[str, str | bytes]:
     """Return the page of an executed notebook, and its pictures."""
-    made: dict[str, str | bytes] = {}
-    parts = []
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            parts.append(cell.source)
-            continue
-        shown = [f"```python\n{cell.source}\n```"]
-        for output in cell.outputs:
-            content = output.get("data", {})
-            # Warnings are about the machine on which the site is built.
-            if output.get("name") == "stderr":
-                continue
-            if "image/png" in content:
-                picture = f"{name}-{len(made) + 1}.png"
-                made[f"examples/{picture}"] = base64.b64decode(content["image/png"])
-                shown.append(f"![{cell.metadata['alt']}]({picture})")
-            else:
-                shown.append(_as_text(output, content))
-        text = "\n\n".join(shown)
-        if cell.metadata.get("jupyter", {}).get("source_hidden"):
-            text = f"<details markdown>\n<summary>Solution</summary>\n\n{text}\n\n</details>"
-        parts.append(text)
+    pictures: dict[str, bytes] = {}
+    parts = [
+        cell.source if cell.cell_type == "markdown" else _code(cell, name, pictures)
+        for cell in notebook.cells
+    ]
     title, text = parts[0].split("\n", 1)
     parts[0] = title + DOWNLOAD.format(name=name) + text
-    made[f"examples/{name}.md"] = "\n\n".join(parts) + "\n"
-    return made
+    return {f"examples/{name}.md": "\n\n".join(parts) + "\n", **pictures}
+
+
+def _code(cell: Any, name: str, pictures: dict[str, bytes]) -> str:
+    """Return a cell of code in Markdown, with what it put out. Its pictures are added to others."""
+    shown = [f"```python\n{cell.source}\n```"]
+    # Warnings, on stderr, are about the machine on which the site is built.
+    outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    for output in outputs:
+        content = output.get("data", {})
+        if "image/png" in content:
+            picture = f"{name}-{len(pictures) + 1}.png"
+            pictures[f"examples/{picture}"] = base64.b64decode(content["image/png"])
+            shown.append(f"![{cell.metadata['alt']}]({picture})")
+        else:
+            shown.append(_as_text(output, content))
+    text = "\n\n".join(shown)
+    if cell.metadata.get("jupyter", {}).get("source_hidden"):
+        return f"<details markdown>\n<summary>Solution</summary>\n\n{text}\n\n</details>"
+    return text
 
 
 def _as_text(output: Mapping[str, Any], content: Mapping[str, str]) -> str:
     """Return what a cell printed or returned, in Markdown."""
     if "text/html" in content:
-        # The site has a style of its own for tables.
+        # The site has a style of its own for tables. The corner of a table heads nothing.
         table = TABLE.sub("<table>", STYLE.sub("", content["text/html"]))
+        table = table.replace("<th></th>", "<td></td>")
         return f'<div class="output">{table}</div>'
     text = output.get("text") or content["text/plain"]
     return f"```{{ .text .no-copy }}\n{text.rstrip()}\n```"

@@ -1,4 +1,4 @@
-"""Pages from files outside docs/, the links to them, and the style of the site."""
+"""Pages from files outside docs/, the links to them, and the style and script of the site."""
 
 import posixpath
 import re
@@ -11,7 +11,7 @@ COPIES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
-    "examples/README.md": "examples.md",
+    "examples/README.md": "examples/index.md",
     "reports/README.md": "gallery.md",
 }
 """For each file of the repository outside docs/, the path of its page on the site."""
@@ -25,9 +25,9 @@ def lead_to_the_site(markdown: str, page: str) -> str:
         page: the path of the page on the site, such as "running.md".
     """
     sources = {copy: source for source, copy in COPIES.items()}
-    # `website.notebooks` makes the pages of examples/.
-    is_notebook = page.startswith("examples/")
-    source = page if is_notebook else sources.get(page, f"docs/{page}")
+    # `website.notebooks` makes the other pages of examples/, one for each file there.
+    of_page = page if page.startswith("examples/") else f"docs/{page}"
+    source = sources.get(page, of_page)
 
     def replaced(link: re.Match[str]) -> str:
         before, linked_file, after = link.groups()
@@ -61,11 +61,12 @@ def place(path: str) -> str:
 
 
 def files() -> dict[str, str]:
-    """Return the pages, and the style sheet."""
+    """Return the pages, the style sheet and the script."""
     pages = {page: _text(file) for file, page in COPIES.items()}
     # `website.reports` makes the gallery from its file.
     del pages["gallery.md"]
     pages["assets/site.css"] = _text("website/site.css")
+    pages["assets/site.js"] = _text("website/site.js")
     return pages
 
 
