@@ -167,7 +167,7 @@ def test_broken_links_and_foreign_files_of_a_site_are_named(tmp_path: Path) -> N
 
 @NEEDS_BROWSER
 def test_a_keyboard_can_scroll_what_is_wider_than_the_page(tmp_path: Path) -> None:
-    script = (REPOSITORY / "docs" / "assets" / "scrolling.js").read_text("utf-8")
+    script = (REPOSITORY / "website" / "site.js").read_text("utf-8")
     part = '<div class="scrolled" style="overflow-x: auto"><div style="width: {}px">x</div></div>'
     page = tmp_path / "wide.html"
     page.write_text(

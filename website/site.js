@@ -1,18 +1,31 @@
-// What the theme leaves to mend for readers with a keyboard or a screen reader. It makes parts of a
-// page while the page is read, so that each change is looked at.
+// What the theme leaves to mend for readers with a keyboard or a screen reader. The theme makes
+// parts of a page while the page is read, so that each change is looked at.
+(() => {
+  const wide = ".md-typeset__scrollwrap, .scrolled, .minimises, div.formula, p:has(> img:only-child)";
 
-const mend = () => {
   // Every block of code has a landmark of the page, and all have one name. They are none.
-  for (const nav of document.querySelectorAll(".md-code__nav:not([role])")) {
-    nav.setAttribute("role", "none");
-  }
-  // A wide table or picture is scrolled sideways, also by the keyboard.
-  for (const box of document.querySelectorAll(".md-typeset__scrollwrap, p:has(> img:only-child)")) {
-    if (box.scrollWidth > box.clientWidth) {
-      box.tabIndex = 0;
+  const takeBackLandmarks = () => {
+    for (const nav of document.querySelectorAll(".md-code__nav:not([role])")) {
+      nav.setAttribute("role", "none");
     }
-  }
-};
+  };
 
-new MutationObserver(mend).observe(document.body, { childList: true, subtree: true });
-mend();
+  // Whatever is wider than the page is scrolled. A keyboard can scroll only what it can reach.
+  const reachWideParts = () => {
+    for (const part of document.querySelectorAll(wide)) {
+      const scrolls = part.scrollWidth > part.clientWidth;
+      if (scrolls) part.tabIndex = 0;
+      else part.removeAttribute("tabindex");
+    }
+  };
+
+  const mend = () => {
+    takeBackLandmarks();
+    reachWideParts();
+  };
+
+  mend();
+  new MutationObserver(mend).observe(document.body, { childList: true, subtree: true });
+  // A turned telephone changes the width.
+  addEventListener("resize", reachWideParts);
+})();
