@@ -25,7 +25,7 @@ WIDTH = 760
 """The width of the window in pixels: about that of the text of the site."""
 SCALE = 1.5
 """Pixels of the picture for a pixel of the window, so that letters are sharp on fine screens."""
-COLOURS = 128
+COLOURS = 256
 
 SHORTEN = """() => {
   const [body] = document.querySelector("#answer table").tBodies;
@@ -85,9 +85,8 @@ def main() -> None:
         size = {"width": WIDTH, "height": 900}
         page = browser.new_page(viewport=size, device_scale_factor=SCALE)
         page.goto(report.as_uri())
-        # Few colours make a small file. This method keeps those of the small symbols.
-        method = Image.Quantize.MAXCOVERAGE
-        picture = screenshot(page).convert("RGB").quantize(COLOURS, method)
+        # Few colours make a small file.
+        picture = screenshot(page).convert("RGB").quantize(COLOURS)
         picture.save(DOCS / "report.png", optimize=True)
         browser.close()
 

@@ -48,7 +48,7 @@ comparison = milbench.compare(
 
 # %% [markdown]
 # A comparison shows its verdict and the table of all losses. ✓: the data do not exclude that the
-# loss is the best; after ≤ stands by how much it may be worse.
+# loss is the best.
 
 # %%
 comparison
