@@ -39,6 +39,17 @@ class Variant:
         return name
 
     @property
+    def call(self) -> str:
+        """The call in Python that returns the loss of this variant.
+
+        Examples:
+            >>> Variant("noisy-or", head="softmax").call
+            'milbench.load_loss("noisy-or", head="softmax")'
+        """
+        head = f', head="{self.head}"' if self.head else ""
+        return f'milbench.load_loss("{self.loss}"{head})'
+
+    @property
     def options(self) -> str:
         """The options of `milbench run` that choose this variant alone.
 

@@ -249,8 +249,9 @@ class Comparison:
             task: the label of the task; None: the only task.
 
         Returns:
-            The predictions of cells that are done, by loss, as in `table`, and seed. Cells of a
-            published report, or that an earlier version computed, have no predictions.
+            The predictions of cells that are done, by loss, as in `table`, and seed. Cells
+            that an earlier version computed have no predictions. Those of a published report are in
+            its files (docs/predictions.md).
 
         Examples:
             The macro average precision of exact on test bags:

@@ -28,8 +28,11 @@ hide: [toc]
 Which loss should you try first on your bags? Answer one to four questions. The last answer leads
 to a loss, with what shows it and what is not known.
 
-*May be the best* means [not shown to be worse](docs/report.md#the-tick), and holds at the length
-of training that is named ([what all of this rests on](docs/results.md#what-all-of-this-rests-on)).
+Words of the answers: *may be the best* means [not shown to be worse](docs/report.md#the-tick), and
+holds at the length of training that is named. *Set error* is the share of bags whose label set is
+wrong. Differences that *would not show* are found in fewer than four of five such comparisons. *Settings*
+are what was tried for each loss before it was compared
+([what all of this rests on](docs/results.md#what-all-of-this-rests-on)).
 
 <!-- picture -->
 
@@ -54,10 +57,9 @@ What shows it:
 **Not known.** {not_known}
 """
 HOW = (
-    "On the command line: {options}. "
-    "[What it computes](docs/losses.md#losses-from-label-sets), "
-    "[in your own training loop](docs/training-loop.md), "
-    "[compared with others on your own data](docs/own-data.md)."
+    "In Python: {calls}, [in your own training loop](docs/training-loop.md). "
+    "On the command line: {options}, [on your own data](docs/own-data.md). "
+    "[What it computes](docs/losses.md#losses-from-label-sets)."
 )
 COMPARE = "[Compare losses on your own data](docs/own-data.md)."
 
@@ -178,7 +180,8 @@ def _how(entry: Leaf | Besides) -> str:
     if isinstance(entry, Besides):
         return COMPARE
     options = " or ".join(f"`{variant.options}`" for variant in entry.try_first)
-    return HOW.format(options=options)
+    calls = " or ".join(f"`{variant.call}`" for variant in entry.try_first)
+    return HOW.format(calls=calls, options=options)
 
 
 def _for_docs(text: str) -> str:
