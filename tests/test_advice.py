@@ -109,7 +109,7 @@ def sections(tab: Any) -> list[str]:
 @NEEDS_BROWSER
 def test_answers_lead_to_a_loss(page: Path) -> None:
     with opened(page) as tab:
-        for answer in ("Several classes", "No, one at most", "They do not", "Use its prob"):
+        for answer in ("Several classes", "No, one at most", "Not that I know", "Use its prob"):
             assert len(sections(tab)) == 1
             tab.locator("li a:visible", has_text=answer).click()
         assert tab.locator("strong:visible").first.inner_text() == "Try first: exact."
