@@ -106,16 +106,34 @@ def sections(tab: Any) -> list[str]:
     return list(tab.locator("h2:visible").all_inner_texts())
 
 
+def wait_for(tab: Any, title: str) -> None:
+    """Wait until a section is seen alone: the script shows it a moment after a click."""
+    tab.wait_for_function(
+        """(title) => {
+          const shown = [...document.querySelectorAll("article h2")].filter((h2) => !h2.hidden);
+          return shown.length === 1 && shown[0].textContent.startsWith(title);
+        }""",
+        arg=title,
+    )
+
+
 @NEEDS_BROWSER
 def test_answers_lead_to_a_loss(page: Path) -> None:
     with opened(page) as tab:
-        for answer in ("Several classes", "No, one at most", "Not that I know", "Use its prob"):
-            assert len(sections(tab)) == 1
+        asked = {
+            "One class or several?": "Several classes",
+            "Can two classes be at one place?": "No, one at most",
+            "Do the classes of a bag predict one another?": "Not that I know",
+            "They do not: what is the network for?": "Use its probabilities",
+        }
+        for question, answer in asked.items():
+            wait_for(tab, question)
             tab.locator("li a:visible", has_text=answer).click()
+        wait_for(tab, "Probabilities with one class at a place")
         assert tab.locator("strong:visible").first.inner_text() == "Try first: exact."
         assert tab.url.endswith("#probabilities-with-one-class-at-a-place")
         tab.go_back()
-        assert sections(tab) == ["They do not: what is the network for?"]
+        wait_for(tab, "They do not: what is the network for?")
 
 
 @NEEDS_BROWSER
@@ -160,7 +178,7 @@ def test_every_question_and_leaf_is_a_link_of_the_picture(page: Path, width: int
         addresses = [f"#{anchor(heading(entry))}" for _, entry in in_order(advice())]
         assert [link.get_attribute("href") for link in links] == addresses
         links[-1].click()
-        assert sections(tab) == [heading(list(in_order(advice()))[-1][1])]
+        wait_for(tab, heading(list(in_order(advice()))[-1][1]))
 
 
 @NEEDS_BROWSER
