@@ -16,7 +16,7 @@
 # | 5 | 10 | five seeds, and the ✓ |
 #
 # For lecturers: every part ends with an exercise, and its solution is folded. Let the class guess
-# before a cell is run. The parts 1 to 3 also work with chalk: no number needs a computer.
+# before a cell is run. The parts 1 to 3 also work with chalk, but for the bars of part 3.
 
 # %%
 from itertools import product
@@ -52,14 +52,21 @@ for position, row in enumerate(table.tolist(), start=1):
 # %% [markdown]
 # A loss says how badly these probabilities fit the label set. Training makes the loss small.
 #
-# **Exercise 1.** The network is sure that position 1 shows no background. Is it sure that the bag
-# has a cat? What would a teacher say who knows the position of the cat, and what can one say who
-# knows the label set alone?
+# **Exercise 1.** At position 1 the network gives background only 0.1. Is it sure that the bag has a
+# cat? What would a teacher say who knows the position of the cat, and what can one say who knows
+# the label set alone?
 
-# %% jupyter={"source_hidden": true, "outputs_hidden": true}
-# A teacher who knows that the cat is at position 1 asks for a larger number in one place: 0.6.
-# Who knows the label set alone cannot: the cat may be at any position, and at several. All
-# that is known is that the bag has one somewhere. Part 2 computes how probable that is.
+# %% [markdown]
+# <details markdown="1">
+# <summary>Solution</summary>
+#
+# No. Position 1 may show a dog, with probability 0.3, and the other two positions are probably
+# background.
+#
+# A teacher who knows that the cat is at position 1 asks for a larger number in one place: 0.6. Who
+# knows the label set alone cannot: the cat may be at any position, and at several.
+#
+# </details>
 
 # %% [markdown]
 # ## 2. All placements
@@ -116,9 +123,9 @@ print(f"{1 - 0.4 * 0.9 * 0.9 - 0.7 * 0.8 * 0.9 + 0.1 * 0.7 * 0.8:.3f}")
 
 # %% [markdown]
 # ## 3. Two other losses
-# `noisy-or (softmax)` asks of each class alone whether it occurs. A cat is missing where all
-# three positions show something else: 0.4 × 0.9 × 0.9. So a cat occurs with probability 0.676, and
-# a dog with 0.496. Both are right. The loss multiplies them, as if a cat said nothing of a dog.
+# `noisy-or (softmax)` asks of each class alone whether it occurs. A cat occurs with probability
+# 1 - 0.4 × 0.9 × 0.9 = 0.676, and a dog with 1 - 0.7 × 0.8 × 0.9 = 0.496. Both numbers are right.
+# Then the loss multiplies them, as if the classes were independent.
 #
 # `one-vs-rest` takes the best position of each class: 0.6 for the cat, 0.3 for the dog. It has
 # *detectors*, which say yes or no to one class at one position: its logit of a probability p is
@@ -230,12 +237,13 @@ SEEDS = range(5)
 networks = {name: [train(loss, seed) for seed in SEEDS] for name, loss in LOSSES.items()}
 
 # %% [markdown]
-# Where do the networks of seed 0 see a cat, and where a dog? The plane has the colour of what a
-# network would name there, paler where it is less sure. The dots are points of test bags in the
-# colour of what they are; grey is background.
+# Where do the networks of seeds 0 and 2 see a cat, and where a dog? The plane has the colour of
+# what a network would name there, paler where it is less sure. `one-vs-rest` names background where
+# no detector is above even odds. The dots are points of test bags in the colour of what they are;
+# grey is background.
 
 
-# %% alt="The plane as three networks see it: a region of cats, one of dogs, and background between"
+# %% alt="The plane as six networks see it: one of them finds no background"
 def what_is_there(name, network, points):
     """Return the probability of each thing at points, (bags, 3 things, positions)."""
     with torch.no_grad():
@@ -247,28 +255,32 @@ axis = torch.linspace(-2.5, 4.5, 70)
 plane = torch.cartesian_prod(axis, axis).unsqueeze(0)
 ink = torch.tensor([[0.76, 0.34, 0.10], [0.12, 0.37, 0.68], [1.0, 1.0, 1.0]])
 dots = [COLOURS["cat"], COLOURS["dog"], "grey"]
-figure, panels = plt.subplots(1, 3, figsize=(9, 3.3), sharey=True, layout="constrained")
-for panel, name in zip(panels, LOSSES, strict=True):
-    shares = what_is_there(name, networks[name][0], plane)[0].T
+colours = [dots[thing] for thing in test_things[:20].flatten()]
+figure, panels = plt.subplots(2, 3, figsize=(9, 6.4), layout="constrained")
+for panel, (seed, name) in zip(panels.flat, product([0, 2], LOSSES), strict=True):
+    shares = what_is_there(name, networks[name][seed], plane)[0].T
     # Half of the ink is left out, so that dots can be seen on it.
     picture = (0.5 + 0.5 * shares @ ink).reshape(70, 70, 3).transpose(0, 1)
     panel.imshow(picture.numpy(), origin="lower", extent=(-2.5, 4.5, -2.5, 4.5))
-    colours = [dots[thing] for thing in test_things[:20].flatten()]
     panel.scatter(*test_points[:20].reshape(-1, 2).T, s=9, c=colours)
-    panel.set(title=name, xlim=(-2.5, 4.5), ylim=(-2.5, 4.5))
+    panel.set(title=f"{name}, seed {seed}", xlim=(-2.5, 4.5), ylim=(-2.5, 4.5))
 plt.show()
 
 # %% [markdown]
 # Nobody told the networks where cats and dogs lie. The label sets of many bags did: what all bags
-# with a cat have, and no bag without one, is a cat.
+# with a cat have, and no bag without one, is a cat. With seed 2 `one-vs-rest` finds no background.
 #
 # **Exercise 4.** How large is the share of points that the best constant answer names wrongly?
 # Such an answer says the same of every point. In a comparison it is called *no skill*.
 
-# %% jupyter={"source_hidden": true, "outputs_hidden": true}
+# %% [markdown]
+# <details markdown="1">
+# <summary>Solution</summary>
+#
 # Of all points 40 % are background, and no thing is more frequent. Who says "background" of every
 # point is wrong for the other 60 %.
-print(f"{(test_things != 2).double().mean():.1%} of the test points are a cat or a dog")
+#
+# </details>
 
 # %% [markdown]
 # ## 5. Five seeds, and the tick
@@ -303,20 +315,22 @@ T_OF_FIVE_SEEDS = 2.78
 
 
 def verdicts(errors, t):
-    """Print for every loss how much worse than the best it may be, and its tick."""
+    """Print the loss with the smallest mean, the difference of others to it, and their ticks."""
     best = min(errors, key=lambda name: errors[name].mean())
-    for name, of_seeds in errors.items():
-        difference = of_seeds - errors[best]
+    print(f"✓ {best:20}the smallest mean")
+    others = [name for name in errors if name != best]
+    for name in others:
+        difference = errors[name] - errors[best]
         reach = t * difference.std() / len(difference) ** 0.5
         low, high = difference.mean() - reach, difference.mean() + reach
         tick = "✓" if low <= 0 else " "
-        print(f"{tick} {name:20}worse by {low:5.1f} to {high:5.1f} points than {best}")
+        print(f"{tick} {name:20}difference to the best: from {low:.1f} to {high:.1f} points")
 
 
 verdicts(errors, T_OF_FIVE_SEEDS)
 
 # %% [markdown]
-# With one seed `one-vs-rest` learnt little. Its mean is by far the largest, and yet it has a ✓:
+# With seed 2 `one-vs-rest` learnt little. Its mean is by far the largest, and yet it has a ✓:
 # five seeds, one of which collapsed, cannot tell what this loss does on average. The ✓ does
 # not say that a loss is good. It says that these data do not exclude it. Read the bound beside it:
 # a loss that may be worse by so many points is no safe choice.
@@ -328,9 +342,16 @@ verdicts(errors, T_OF_FIVE_SEEDS)
 collapsed = int(errors["one-vs-rest"].argmax())
 kept = [seed for seed in SEEDS if seed != collapsed]
 verdicts({name: of_seeds[kept] for name, of_seeds in errors.items()}, 3.18)
-# Now one-vs-rest may be worse by a point or two at most: it looks like a safe choice. But the seed
+
+# %% [markdown]
+# <details markdown="1">
+# <summary>What is wrong with it</summary>
+#
+# Now `one-vs-rest` may be worse by 1.6 points at most: it looks like a safe choice. But the seed
 # was left out because of its result, and that result is the most important thing to know of this
 # loss: it may collapse. What is left out has to be stated before anybody sees the errors.
+#
+# </details>
 
 # %% [markdown]
 # milbench computes its ✓ in the same spirit, with more care: it looks at all losses at once, so its

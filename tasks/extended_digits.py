@@ -49,7 +49,7 @@ def _network(inputs: int, num_classes: int, seed: int) -> Network:
 
 
 class ExtendedDigits(NestedDigits):
-    """Find which digits are on a canvas of two to three times their size, given their label set.
+    """Find which digits are on a canvas, trained from label sets alone.
 
     The 1,797 digits are the test part of the UCI data set "Optical Recognition of Handwritten
     Digits" (Alpaydin and Kaynak, 1998), as scikit-learn has it, split by image and stratified by

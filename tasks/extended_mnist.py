@@ -26,7 +26,7 @@ _AS_CODED = {**_AS_PUBLISHED, "loss.normalization": "batch"}
 
 
 class ExtendedMNIST(NestedDigits):
-    """Find which MNIST digits are on a canvas, given their label set.
+    """Find which MNIST digits are on a canvas, trained from label sets alone.
 
     The protocol is that of X.-L. Li, arXiv:1811.12346, 2018, Section 5.2 and Supplementary Material
     A: batches of 32 canvases of two digits, pixels in [0, 1], and height and width of the canvases

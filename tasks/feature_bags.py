@@ -50,7 +50,7 @@ _GALLERY_VALUES = 1 << 24
 
 
 class FeatureBags(TableBags):
-    """Find which classes occur in bags of feature vectors of your own, given label sets.
+    """Find which classes occur in bags of your own feature vectors, trained from label sets alone.
 
     The table is a file .csv, .tsv or .parquet, in one of two forms. It has a row for each instance,
     with the columns `bag`, `labels` (classes with ";" between them, empty for none, the same in all

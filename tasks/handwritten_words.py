@@ -105,7 +105,7 @@ class WordNetwork(Network):
 
 
 class HandwrittenWords(Task):
-    """Find which of 26 letters a handwritten word has, given the set of them.
+    """Find which of 26 letters a handwritten word has, trained from label sets alone.
 
     The letters are from words of many writers, collected by R. Kassel (MIT, 1995), as B. Taskar, C.
     Guestrin and D. Koller published them ("Max-Margin Markov Networks", NIPS 2003): 6,877 words of

@@ -32,7 +32,7 @@ _EVAL_BATCH = 64
 
 
 class ImageBags(ImageTask, TableBags):
-    """Find which classes occur in your own images, given the label sets of training images.
+    """Find which classes occur in your own images, trained from label sets alone.
 
     The table is a file .csv, .tsv or .parquet with a row for each image. It has the columns `image`
     (its path, relative to the folder of the table) and `labels`, and may have `group` and `split`,

@@ -34,7 +34,7 @@ from milbench.networks.standardise import divisors
 
 
 class SequenceBags(SequenceTask, TableBags):
-    """Find which classes occur in a sequence of your own, and when, given label sets.
+    """Find which classes occur in a sequence of your own, and when, trained from label sets alone.
 
     The table is a file .csv, .tsv or .parquet with a row for each sequence. It has the columns
     `file` (its path, relative to the folder of the table) and `labels`, and may have `group` and

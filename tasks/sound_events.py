@@ -20,7 +20,7 @@ _AT_ONCE = 50
 
 
 class SoundEvents(SequencesInMemory):
-    """Find which of eight kinds of sounds occur in a recording, and when, given the label set.
+    """Find which of eight sounds occur in a recording, and when, trained from label sets alone.
 
     The sounds are generated: tones, sweeps, clicks and noises. A recording lasts two seconds, and
     has 0 to `max_events` sounds of 0.2 to 0.5 seconds in white noise. The number of sounds, their

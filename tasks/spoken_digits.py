@@ -39,7 +39,7 @@ NOISE = 1e-3
 
 
 class SpokenDigits(SequencesInMemory):
-    """Find which digits are spoken in a recording, and when, given the set of them.
+    """Find which digits are spoken in a recording, and when, trained from label sets alone.
 
     The Free Spoken Digit Dataset (Z. Jackson et al., 2016-2024) has 3,000 recordings of one digit
     each, by six speakers. A bag has two to four recordings one after the other, with 0.1 to 0.5

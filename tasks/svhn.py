@@ -44,7 +44,7 @@ def _of_method(method: str, error: float, source: str) -> Published:
 
 
 class SVHN(StreetNumbers):
-    """Find the digits of a house number in a crop of 64x64 pixels, given the set of its digits.
+    """Find the digits of a house number in a crop of 64x64 pixels, trained from label sets alone.
 
     The Street View House Numbers are those of Y. Netzer et al. 2011, in format 1. The protocol is
     that of X.-L. Li, arXiv:1811.12346, 2018, Section 5.4: ten 5x5 convolutions, and batches of 32

@@ -52,7 +52,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class SyntheticBags(Task):
-    """Find the class of every instance of an unordered bag in R^d, given the label set.
+    """Find the class of every instance of an unordered bag in R^d, trained from label sets alone.
 
     The class of every instance is sampled independently: each class has the probability
     `class_rate`, and background the rest. An instance of class c is normal with unit variance

@@ -19,6 +19,8 @@ def test_a_page_begins_with_its_title_and_the_notebook_to_download() -> None:
     title, *rest = page_of().split("\n\n")
     assert title == "# A title"
     assert rest[0].startswith("[Download this notebook](mine.ipynb)")
+    # A browser keeps the file instead of showing its text.
+    assert 'download="mine.ipynb"' in rest[0]
 
 
 def test_a_page_shows_code_and_what_it_printed() -> None:

@@ -43,7 +43,7 @@ class Box(NamedTuple):
     bottom: int
 
 
-LARGE = Box(width=320, height=220, left=44, right=310, top=28, bottom=178)
+LARGE = Box(width=320, height=220, left=52, right=310, top=28, bottom=178)
 SMALL = Box(width=160, height=104, left=24, right=154, top=8, bottom=86)
 """A small chart has ticks, and no words: its page says what its axes are."""
 MARGIN = 0.05

@@ -169,7 +169,7 @@ PANELS = (
         name="number",
         question="Do weak signs add up?",
         caption="The presence of cat by the number of positions that show it weakly, with logit "
-        "\N{MINUS SIGN}1. Where presence is log-odds, the grey line is at even odds.",
+        "\N{MINUS SIGN}1. Grey: even odds, if presence is log-odds.",
         lines=presence_by_number,
         axes=Axes(
             "positions that show cat weakly",
@@ -198,8 +198,8 @@ PANELS = (
         name="place",
         question="Can two classes be at one place?",
         caption="The loss of a bag with the label set {cat, dog} by the logit of dog: at another "
-        "place than the cat (full line), and at the same (dashed). Where the lines are one, two "
-        "classes can be at one place.",
+        "place than the cat (full line), and at the same (dashed). If the lines coincide, the loss "
+        "allows two classes at one place.",
         lines=loss_by_place,
         axes=Axes("logit of dog at one position", "loss", (-6, -3, 0, 3, 6), (0, 5, 10)),
     ),

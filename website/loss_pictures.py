@@ -16,13 +16,15 @@ from website.loss_panels import BACKGROUND, CAT, DOG, PANELS, Panel
 
 @dataclass(frozen=True)
 class Same:
-    """Losses of which some panels are the same picture before training, and why."""
+    """Losses of which some panels are the same picture, and why."""
 
     losses: tuple[str, ...]
     panels: tuple[str, ...]
     """The names of the panels."""
     reason: str
     """A sentence for the pages of these losses."""
+    when: str = ""
+    """When they are the same, if not always, in words that end a sentence."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +42,21 @@ SAME = (
     Same(
         ("attention", "auto-pool", "mean"),
         ALL_PANELS,
-        "Before training, `attention` and `auto-pool` are `mean`: their weights start so that "
-        "every position counts alike.",
+        "The weights of `attention` and `auto-pool` start so that every position counts alike.",
+        when=" before training",
     ),
     Same(
         ("linear-softmax", "power-pooling"),
         ALL_PANELS,
-        "Before training, `power-pooling` is `linear-softmax`: its power starts at 1.",
+        "The power of `power-pooling` starts at 1, which makes it `linear-softmax`.",
+        when=" before training",
     ),
     Same(
         ("attention", "auto-pool", "mean", "noisy-and"),
         ("gradient",),
         "`noisy-and` is a rising function of the mean probability, so positions share its gradient "
-        "as that of `mean`. Before training, `attention` and `auto-pool` are `mean`.",
+        "as that of `mean`.",
+        when=" before training",
     ),
     Same(
         ("exact", "exact-em"),

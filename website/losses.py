@@ -14,7 +14,7 @@ from milbench.contracts.registry import losses
 from website import REPOSITORY, lengths, loss_pictures, standing, worked_example
 from website.line_charts import SMALL
 from website.loss_panels import PANELS, Panel
-from website.loss_pictures import LEARNT
+from website.loss_pictures import ALL_PANELS, LEARNT, Same
 from website.loss_traits import LEARNS_FROM, heads
 
 OVERVIEW = """# Every loss in pictures
@@ -54,9 +54,9 @@ A bag has twelve positions and two classes, cat and dog. At every position the b
 logit 0, and a class that is not mentioned −4 or less.
 [The same pictures of every loss](pictures.md).
 
-{same}{panels}
+{panels}
 
-{learnt}{softmax}{example}{standing}{lengths}
+{same}{learnt}{softmax}{example}{standing}{lengths}
 ## In detail
 
 ::: losses.{file}.{cls}
@@ -251,13 +251,23 @@ def _softmax(name: str) -> str:
 
 def _same(name: str) -> str:
     """Return of which other losses the panels are those of this loss, too, and why; or ""."""
-    lines = []
+    paragraphs = []
+    told = {name}
     for same in loss_pictures.same_as(name):
-        questions = [panel.question for panel in PANELS if panel.name in same.panels]
-        where = "All four pictures" if len(questions) == len(PANELS) else f"*{questions[0]}*"
-        others = ", ".join(f"[`{other}`]({other}.md)" for other in same.losses if other != name)
-        lines.append(f"- {where}: as of {others}. {same.reason}")
-    return "\n".join([*lines, "", ""]) if lines else ""
+        others = [f"[`{other}`]({other}.md)" for other in same.losses if other not in told]
+        told |= set(same.losses)
+        *first, last = others
+        names = f"{', '.join(first)} and {last}" if first else last
+        paragraphs.append(f"{_which(same)} {names}{same.when}. {same.reason}\n\n")
+    return "".join(paragraphs)
+
+
+def _which(same: Same) -> str:
+    """Return the beginning of a sentence that says which panels of losses are the same."""
+    if same.panels == ALL_PANELS:
+        return "The same four pictures as"
+    questions = [panel.question for panel in PANELS if panel.name in same.panels]
+    return f"The picture *{questions[0]}* is the same for"
 
 
 def _standing(name: str, loss: Loss) -> str:

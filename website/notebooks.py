@@ -29,7 +29,7 @@ SECONDS = 300
 """After this time a cell, or the start of Python, is given up."""
 DOWNLOAD = """
 
-[Download this notebook]({name}.ipynb){{ .md-button }}
+[Download this notebook]({name}.ipynb){{ .md-button download="{name}.ipynb" }}
 
 """
 STYLE = re.compile(r"<style.*?</style>", re.DOTALL)

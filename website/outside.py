@@ -15,6 +15,8 @@ COPIES = {
     "reports/README.md": "gallery.md",
 }
 """For each file of the repository outside docs/, the path of its page on the site."""
+ONLY_IN_THE_REPOSITORY = "<!-- only in the repository -->"
+"""Below this line of a file is what its page leaves out."""
 
 
 def lead_to_the_site(markdown: str, page: str) -> str:
@@ -62,12 +64,16 @@ def place(path: str) -> str:
 
 def files() -> dict[str, str]:
     """Return the pages, the style sheet and the script."""
-    pages = {page: _text(file) for file, page in COPIES.items()}
+    pages = {page: _for_the_site(_text(file)) for file, page in COPIES.items()}
     # `website.reports` makes the gallery from its file.
     del pages["gallery.md"]
     pages["assets/site.css"] = _text("website/site.css")
     pages["assets/site.js"] = _text("website/site.js")
     return pages
+
+
+def _for_the_site(text: str) -> str:
+    return text.partition(ONLY_IN_THE_REPOSITORY)[0]
 
 
 def _text(path: str) -> str:

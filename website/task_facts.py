@@ -1,4 +1,4 @@
-"""What a reader chooses a task by: how many bags, how long a training takes, how to get the data.
+"""What a reader chooses a task by: how many bags, how long a training takes, the data.
 
     python -m website.task_facts
 
@@ -15,7 +15,7 @@ import pandas as pd
 from milbench.contracts.parameters import constructor_parameters
 from milbench.contracts.registry import tasks
 from milbench.contracts.task import Task
-from milbench.data.catalog import DATASETS
+from milbench.data.catalog import DATASETS, megabytes
 from website import REPOSITORY
 
 UNKNOWN = "–"
@@ -59,9 +59,13 @@ MEASURED = {
 """The published report that says how long a training takes, and the name of the task there."""
 NO_DOWNLOAD = {"extended-digits": "comes with scikit-learn"}
 """Where data are from that need no download and are not generated."""
+LICENCES = {
+    "extended-digits": "CC BY 4.0 (UCI, Optical Recognition of Handwritten Digits)",
+}
+"""The licences of data that need no download."""
 HEAD = (
-    "| task | trains on | tested on | instances | classes | one training | data |\n"
-    "|---|---|---|---|---|---|---|"
+    "| task | trains on | tested on | instances | classes | one training | data | licence |\n"
+    "|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -74,6 +78,7 @@ class Facts(NamedTuple):
     classes: str
     time: str
     data: str
+    licence: str
 
 
 def table() -> str:
@@ -85,7 +90,7 @@ def table() -> str:
 def facts(name: str, link: str = "../reports/{report}/report.md") -> Facts:
     """Return the facts of a task. `link` is how its page leads to a report."""
     if needs_files(name):
-        return Facts(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, "your files")
+        return Facts(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, "your files", "yours")
     task: Any = tasks().create(name, {})
     return Facts(
         training=_training_bags(task),
@@ -94,6 +99,7 @@ def facts(name: str, link: str = "../reports/{report}/report.md") -> Facts:
         classes=str(len(task.format.class_names)),
         time=_time(name, link),
         data=_data(task),
+        licence=_licence(task),
     )
 
 
@@ -131,17 +137,24 @@ def _holds(task: Task) -> str:
 
 
 def _data(task: Task) -> str:
-    """Return how to get the data of a task, and under which licence."""
+    """Return how to get the data of a task."""
     if not task.datasets():
         return NO_DOWNLOAD.get(task.name, "generated")
     told = []
     for name in task.datasets():
         dataset = DATASETS[name]
-        command = f"`milbench data fetch {name}` ({dataset.about})"
+        command = f"`milbench data fetch {name}` ({megabytes(dataset.size)})"
         if dataset.extra:
             command += f", `pip install milbench[{dataset.extra.name}]`"
         told.append(command)
     return "; ".join(told)
+
+
+def _licence(task: Task) -> str:
+    """Return the licence of the data of a task."""
+    if not task.datasets():
+        return LICENCES.get(task.name, "none needed")
+    return "; ".join(DATASETS[dataset].licence or "not stated" for dataset in task.datasets())
 
 
 def _time(name: str, link: str) -> str:

@@ -5,7 +5,7 @@ import re
 from milbench.contracts.registry import tasks
 from milbench.contracts.task import Task
 from website.task_drawings import drawing
-from website.task_facts import Facts, facts
+from website.task_facts import Facts, facts, needs_files
 from website.task_pictures import DRAWN, picture
 
 PAGE = """# {name}
@@ -42,6 +42,7 @@ FACT_NAMES = Facts(
     classes="classes",
     time="one training",
     data="data",
+    licence="licence",
 )
 """The names of the facts in the box of a page."""
 PLACEHOLDER = "<!-- pictures of tasks -->"
@@ -96,7 +97,13 @@ def _box(name: str) -> str:
     """Return the facts of a task as a table with a row for each."""
     its = facts(name, link="../../reports/{report}/index.html")
     rows = [f"| {fact} | {value} |" for fact, value in zip(FACT_NAMES, its, strict=True)]
-    return "\n".join(["| | |", "|---|---|", *rows])
+    return "\n".join(["| | |", "|---|---|", *rows, f"| try it | {_command(name)} |"])
+
+
+def _command(name: str) -> str:
+    """Return a command that trains on a task."""
+    of_files = " -p task.table=FILE" if needs_files(name) else ""
+    return f"`milbench run --loss exact --task {name}{of_files}`"
 
 
 def pictured(overview: str) -> str:

@@ -79,21 +79,31 @@ print(loss(logits, labels{argument}))
 USE = """import torch
 from milbench import load_loss
 
-loss = load_loss("{name}"){built}
-logits = torch.randn(2, 3, 4, requires_grad=True)  # 2 bags, 2 classes + background, 4 positions
-labels = torch.tensor({labels})  # the classes that occur in each bag
+{head}loss = load_loss("{name}"){built}
+# 2 bags, 2 classes and the background, 4 positions
+logits = torch.randn(2, 3, 4, requires_grad=True)
+# the classes that occur in each bag
+labels = torch.tensor({labels})
 {target}loss(logits, labels{argument}).backward()
 """
-TARGETS_OF_USE = {
-    "count": "[[1, 1], [2, 0]])  # how often each class occurs",
-    "order": "[[0, 1], [0, -1]])  # the classes in their order; -1: no further one",
-    "position": "[[0, 1, 2, 2], [0, 0, 2, 2]])  # the class at each position; 2: background",
-}
-SAME_COLUMNS = r"""Both columns of `{name}` are equal, since either head is given the same $p$ here.
-The heads differ in what they make of the same logits. Of the logits $\log p$ a sigmoid makes
-$p / (1 + p)$, and the loss of {{cat, dog}} is {other:.4f} instead of {own:.4f}.
-
+HEAD_OF_USE = """# its head is a {head}; for a {other}: load_loss("{name}", head="{other}")
 """
+TARGETS_OF_USE = {
+    "count": """# how often each class occurs
+target = torch.tensor([[1, 1], [2, 0]])
+""",
+    "order": """# the classes in their order; -1: no further one
+target = torch.tensor([[0, 1], [0, -1]])
+""",
+    "position": """# the class at each position; 2: background
+target = torch.tensor([[0, 1, 2, 2], [0, 0, 2, 2]])
+""",
+}
+BOTH_HEADS = (
+    r"Both heads get the logits $\log p$. A softmax makes $p$ of them again, "
+    "a sigmoid $p / (1 + p)$."
+)
+"""How the probabilities become logits on the page of a loss that may have either head."""
 LOGITS = {
     "softmax": "The loss takes a softmax of its logits, so the logit of each probability $p$ is "
     r"$\log p$.",
@@ -115,11 +125,13 @@ FUNCTIONS = {"softmax": "log", "sigmoid": "logit", "class": "log"}
 def use(name: str, loss: Loss) -> str:
     """Return the few lines of code with which somebody uses a loss."""
     target = TARGETS_OF_USE.get(loss.supervision, "") if loss.takes_target else ""
+    heads = [HEAD_OF_USE.format(name=name, head=loss.head, other=o) for o in other_heads(loss)]
     return USE.format(
         name=name,
         built=_build_call(name),
         labels="[[1, 0], [0, 1]]" if loss.head == "class" else "[[1, 1], [1, 0]]",
-        target=f"target = torch.tensor({target}\n" if target else "",
+        head="".join(heads),
+        target=target,
         argument=", target=target" if target else "",
     )
 
@@ -128,11 +140,9 @@ def section(name: str, loss: Loss) -> str:
     """Return the section of a loss."""
     columns = {f"`{name}`": values(name)}
     logits = LOGITS[loss.head]
-    remark = REMARKS.get(name, "")
     if "softmax" in other_heads(loss):
         columns[f"`{name} (softmax)`"] = values(name, head="softmax")
-        logits += r" With the setting `head=softmax` it is $\log p$."
-        remark = _why_columns_are_equal(name)
+        logits = BOTH_HEADS
     if name != "exact":
         columns["`exact`"] = _values_of_exact(loss)
     return SECTION.format(
@@ -140,7 +150,7 @@ def section(name: str, loss: Loss) -> str:
         logits=logits,
         meaning=_meaning(name, loss),
         values=_table_of_values(LABEL_NAMES[_label_kind(loss)], columns, list(_labels(loss))),
-        remark=remark,
+        remark=REMARKS.get(name, ""),
         label=_shown_label(loss),
         code=_code(name, loss),
     )
@@ -199,7 +209,7 @@ def _code(name: str, loss: Loss) -> str:
     label = _labels(loss)[_shown_label(loss)]
     return CODE.format(
         table=[list(row) for row in TABLE],
-        function=FUNCTIONS[loss.head],
+        function=_function(loss),
         label_set=_label_set(loss, label),
         target=f"target = torch.tensor([{list(label)}])\n" if loss.takes_target else "",
         name=name,
@@ -221,19 +231,18 @@ def _meaning(name: str, loss: Loss) -> str:
     return meaning
 
 
-def _why_columns_are_equal(name: str) -> str:
-    """Return why a loss has the same values with both heads, and where the heads differ."""
-    loss = load_loss(name, reduction="none")
-    logits = torch.tensor(TABLE).T.log().unsqueeze(0)
-    other = float(loss(logits, torch.tensor([[True, True]])))
-    own = dict(zip(LABEL_SETS, values(name), strict=True))["{cat, dog}"]
-    return SAME_COLUMNS.format(name=name, other=other, own=own)
+def _function(loss: Loss) -> str:
+    """Return the function of torch that makes logits of probabilities.
+
+    A loss that may have either head gets the same logits for both, so that they can be compared.
+    """
+    return "log" if other_heads(loss) else FUNCTIONS[loss.head]
 
 
 def _logits(loss: Loss) -> Tensor:
-    """Return (cat, dog and background, three positions), the logits for the head of a loss."""
-    probabilities = torch.tensor(TABLE).T
-    return probabilities.logit() if loss.head == "sigmoid" else probabilities.log()
+    """Return (cat, dog and background, three positions), the logits for a loss."""
+    logits: Tensor = getattr(torch.tensor(TABLE).T, _function(loss))()
+    return logits
 
 
 def other_heads(loss: Loss) -> set[str]:
