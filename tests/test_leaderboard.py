@@ -108,8 +108,41 @@ def test_filters_hide_tables_columns_and_rows(site: Path) -> None:
         tab.fill('[name="text"]', "dsmil")
         for name in tab.locator("tbody th:visible").all_inner_texts():
             assert "dsmil" in name
+
+
+@NEEDS_BROWSER
+def test_filters_that_no_table_fits_can_be_cleared(site: Path) -> None:
+    with opened(site) as tab:
+        said: Any = tab.locator("output")
+        clear = tab.get_by_role("button", name="Clear the filters")
+        assert clear.count() == 0
         tab.fill('[name="text"]', "no such loss")
-        assert said.inner_text() == "0 of 3 tables"
+        assert said.inner_text() == "No table fits."
+        clear.click()
+        assert said.inner_text() == "3 of 3 tables"
+        assert tab.url == site.as_uri()
+
+
+@NEEDS_BROWSER
+def test_several_names_show_several_losses(site: Path) -> None:
+    with opened(site) as tab:
+        tab.fill('[name="text"]', "DSMIL, noisy or")
+        names = tab.locator(".board").first.locator("tbody th:visible").all_inner_texts()
+        assert {"dsmil" in name or "noisy-or" in name for name in names} == {True}
+        assert any("dsmil" in name for name in names)
+        assert any("noisy-or" in name for name in names)
+
+
+@NEEDS_BROWSER
+def test_the_best_for_a_use_come_first(site: Path) -> None:
+    with opened(site) as tab:
+        rows: Any = tab.locator(".board").first.locator("tbody tr")
+        order_of_page = rows.all_inner_texts()
+        tab.select_option('[name="use"]', "ranking")
+        means = [float(text.split("\t")[1].split()[0]) for text in rows.all_inner_texts()]
+        assert means == sorted(means, reverse=True)
+        tab.select_option('[name="use"]', "")
+        assert rows.all_inner_texts() == order_of_page
 
 
 @NEEDS_BROWSER

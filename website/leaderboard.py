@@ -57,7 +57,7 @@ TABLE = """
 <div class="scrolled"><table>
 <thead>
 <tr><th scope="col">loss</th>{heads}</tr>
-<tr><th scope="row">would not show: less than</th>{resolutions}</tr>
+<tr><th scope="row">would show in 4 of 5 cases: from</th>{resolutions}</tr>
 </thead>
 <tbody>
 {rows}
@@ -86,7 +86,7 @@ class Column:
     texts: list[str]
     """The text of each variant."""
     resolution: str
-    """The smallest difference that would show, in words."""
+    """The smallest difference that would show in four of five comparisons, in words."""
     results: pd.DataFrame
     """The rows of leaderboard.csv."""
 
@@ -118,7 +118,7 @@ class Board:
     uses: tuple[str, ...]
     """The use of each column of `shown`."""
     resolutions: tuple[str, ...]
-    """The smallest difference that would show in each column, in words."""
+    """The resolution of each column, in words."""
     results: pd.DataFrame
     """The rows of leaderboard.csv."""
 
@@ -426,8 +426,10 @@ def _form() -> str:
         + _choice("use", "Use", [use.name for use in USES])
         + _choice("length", "Training", lengths)
         + _choice("budget", "Search", budgets)
-        + '<label>Loss or network <input name="text" type="search"></label>'
-        + '<output role="status"></output></form>'
+        + "<label>Loss or network "
+        '<input name="text" type="search" placeholder="exact, set transformer"></label>'
+        + '<output role="status"></output>'
+        '<button type="button" class="md-button" hidden>Clear the filters</button></form>'
     )
 
 
