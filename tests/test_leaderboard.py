@@ -12,6 +12,7 @@ import pytest
 
 from milbench.report.published_reports import read
 from milbench.report.study import Study
+from milbench.report.use_verdicts import uses_table
 from tests._helpers.command_line import REPOSITORY
 from tests.report.test_page import opened
 from website import leaderboard
@@ -68,8 +69,27 @@ def test_a_loss_has_its_head_even_if_its_report_leaves_it_out(values: pd.DataFra
     assert values["loss"].str.startswith("noisy-or (").any()
 
 
-def test_a_cell_has_mean_spread_tick_and_bound(page: str) -> None:
-    assert re.search(r"<td>[\d.]+ ± [\d.]+ ✓ ≤ [\d.]+</td>", page)
+def test_a_cell_has_mean_spread_tick_and_bound() -> None:
+    (board,) = leaderboard.boards_of("search-seed-3", "")
+    best = board.shown["whole label sets: set error (%) ↓"].iloc[0]
+    assert re.fullmatch(r"[\d.]+ ± [\d.]+ ✓ ≤ [\d.]+", best)
+
+
+def test_a_table_has_the_fields_of_the_table_by_use(boards: list[leaderboard.Board]) -> None:
+    study = Study(read(REPORT))
+    for board, task in zip(boards, study.tasks, strict=True):
+        table = uses_table(study, task)
+        assert table is not None
+        of_losses = table.frame.iloc[: len(board.shown)]
+        assert board.shown.to_numpy().tolist() == of_losses.to_numpy().tolist()
+
+
+def test_the_second_row_says_where_losses_are_not_told_apart(page: str) -> None:
+    assert re.search(r"<td>[\d.]+ points, not told apart</td>", page)
+
+
+def test_a_heading_names_task_and_report(page: str) -> None:
+    assert "<h2>mnist-bags (train_bags=50) · mnist-bags</h2>" in page
 
 
 def test_the_page_has_a_table_for_each_task(page: str) -> None:
