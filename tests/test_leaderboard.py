@@ -12,6 +12,7 @@ import pytest
 
 from milbench.report.published_reports import read
 from milbench.report.study import Study
+from milbench.report.use_verdicts import uses_table
 from tests._helpers.command_line import REPOSITORY
 from tests.report.test_page import opened
 from website import leaderboard
@@ -68,8 +69,27 @@ def test_a_loss_has_its_head_even_if_its_report_leaves_it_out(values: pd.DataFra
     assert values["loss"].str.startswith("noisy-or (").any()
 
 
-def test_a_cell_has_mean_spread_tick_and_bound(page: str) -> None:
-    assert re.search(r"<td>[\d.]+ ± [\d.]+ ✓ ≤ [\d.]+</td>", page)
+def test_a_cell_has_mean_spread_tick_and_bound() -> None:
+    (board,) = leaderboard.boards_of("search-seed-3", "")
+    best = board.shown["whole label sets: set error (%) ↓"].iloc[0]
+    assert re.fullmatch(r"[\d.]+ ± [\d.]+ ✓ ≤ [\d.]+", best)
+
+
+def test_a_table_has_the_fields_of_the_table_by_use(boards: list[leaderboard.Board]) -> None:
+    study = Study(read(REPORT))
+    for board, task in zip(boards, study.tasks, strict=True):
+        table = uses_table(study, task)
+        assert table is not None
+        of_losses = table.frame.iloc[: len(board.shown)]
+        assert board.shown.to_numpy().tolist() == of_losses.to_numpy().tolist()
+
+
+def test_the_second_row_says_where_losses_are_not_told_apart(page: str) -> None:
+    assert re.search(r"<td>[\d.]+ points, not told apart</td>", page)
+
+
+def test_a_heading_names_task_and_report(page: str) -> None:
+    assert "<h2>mnist-bags (train_bags=50) · mnist-bags</h2>" in page
 
 
 def test_the_page_has_a_table_for_each_task(page: str) -> None:
@@ -108,8 +128,41 @@ def test_filters_hide_tables_columns_and_rows(site: Path) -> None:
         tab.fill('[name="text"]', "dsmil")
         for name in tab.locator("tbody th:visible").all_inner_texts():
             assert "dsmil" in name
+
+
+@NEEDS_BROWSER
+def test_filters_that_no_table_fits_can_be_cleared(site: Path) -> None:
+    with opened(site) as tab:
+        said: Any = tab.locator("output")
+        clear = tab.get_by_role("button", name="Clear the filters")
+        assert clear.count() == 0
         tab.fill('[name="text"]', "no such loss")
-        assert said.inner_text() == "0 of 3 tables"
+        assert said.inner_text() == "No table fits."
+        clear.click()
+        assert said.inner_text() == "3 of 3 tables"
+        assert tab.url == site.as_uri()
+
+
+@NEEDS_BROWSER
+def test_several_names_show_several_losses(site: Path) -> None:
+    with opened(site) as tab:
+        tab.fill('[name="text"]', "DSMIL, noisy or")
+        names = tab.locator(".board").first.locator("tbody th:visible").all_inner_texts()
+        assert {"dsmil" in name or "noisy-or" in name for name in names} == {True}
+        assert any("dsmil" in name for name in names)
+        assert any("noisy-or" in name for name in names)
+
+
+@NEEDS_BROWSER
+def test_the_best_for_a_use_come_first(site: Path) -> None:
+    with opened(site) as tab:
+        rows: Any = tab.locator(".board").first.locator("tbody tr")
+        order_of_page = rows.all_inner_texts()
+        tab.select_option('[name="use"]', "ranking")
+        means = [float(text.split("\t")[1].split()[0]) for text in rows.all_inner_texts()]
+        assert means == sorted(means, reverse=True)
+        tab.select_option('[name="use"]', "")
+        assert rows.all_inner_texts() == order_of_page
 
 
 @NEEDS_BROWSER

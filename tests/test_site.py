@@ -44,6 +44,12 @@ def test_the_site_has_a_published_report(one_report: dict[str, Any]) -> None:
     assert b"<caption>All losses" in one_report["reports/supplementary-a/index.html"]
 
 
+def test_a_published_report_leads_to_the_site(one_report: dict[str, Any]) -> None:
+    page = one_report["reports/supplementary-a/index.html"]
+    for target in (b"index.html", b"leaderboard.html", b"report.html"):
+        assert b'href="../../' + target in page
+
+
 def test_the_gallery_has_a_report_with_its_sentence(one_report: dict[str, Any]) -> None:
     (card,) = str(one_report["gallery.md"]).split('<div class="card wide"')[1:]
     assert "](supplementary-a/report.md)" in card

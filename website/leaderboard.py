@@ -18,18 +18,21 @@ from typing import Any
 
 import pandas as pd
 
-from milbench.contracts.metric_info import describe
+from milbench.contracts.metric_info import Metric
 from milbench.contracts.registry import losses
 from milbench.report.draws import arms_of_cells, draws_of_arms
 from milbench.report.formatting import NOTHING, readable, slug
+from milbench.report.judge import judge
 from milbench.report.learning import no_skill_line
 from milbench.report.lengths import lengths_of
 from milbench.report.published_reports import read
 from milbench.report.sentences import difference_text
 from milbench.report.study import Study
 from milbench.report.tables import NO_SKILL, missing_seeds, ticked, with_lines
+from milbench.report.use_verdicts import UseVerdict
 from milbench.report.uses import USES
 from milbench.report.values import rows_of
+from milbench.report.verdict import NotToldApart
 from website import reports
 
 PAGE = "leaderboard.md"
@@ -41,7 +44,7 @@ PLACEHOLDER = (
 """The paragraph of docs/leaderboard.md that the tables replace."""
 DOWNLOAD = f'<p>All values in one file: <a href="{CSV}">{CSV}</a>.</p>'
 SCRIPT = '<script src="assets/leaderboard.js"></script>'
-NO_SEARCH = "no search"
+NO_SEARCH = "no settings tried"
 UNKNOWN_LENGTH = "steps not kept"
 LENGTHS = {
     1_000: "up to 1,000 steps",
@@ -52,12 +55,12 @@ LENGTHS = {
 TABLE = """
 <section class="board" id="{anchor}" data-search-exclude data-kind="{kind}" data-length="{length}"
  data-budget="{budget}">
-<h2>{task}{trained}</h2>
-<p>{facts} · <a href="reports/{report}/index.html">report {report}</a></p>
+<h2>{task}{trained} · {report}</h2>
+<p>{facts} · <a href="reports/{report}/index.html">{title}</a></p>
 <div class="scrolled"><table>
 <thead>
 <tr><th scope="col">loss</th>{heads}</tr>
-<tr><th scope="row">would not show: less than</th>{resolutions}</tr>
+<tr><th scope="row">would show in 4 of 5 cases: from</th>{resolutions}</tr>
 </thead>
 <tbody>
 {rows}
@@ -81,14 +84,30 @@ class Column:
     """A column of a table: all variants, judged by the metric of a use."""
 
     use: str
-    metric: str
-    heading: str
+    name: str
+    """The name of the metric in results."""
+    metric: Metric
     texts: list[str]
     """The text of each variant."""
     resolution: str
-    """The smallest difference that would show, in words."""
+    """The smallest difference that would show in four of five comparisons, in words.
+
+    If no loss has a tick, it ends with the reason.
+    """
     results: pd.DataFrame
     """The rows of leaderboard.csv."""
+
+    @property
+    def heading(self) -> str:
+        """The head of the column as text."""
+        return f"{self.use}: {self.metric.heading}"
+
+    @property
+    def head(self) -> str:
+        """The head of the column in HTML, which says what the metric means."""
+        meaning = html.escape(self.metric.definition)
+        metric = f'<abbr title="{meaning}">{html.escape(self.metric.heading)}</abbr>'
+        return f'<th scope="col" data-use="{self.use}">{self.use}: {metric}</th>'
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +115,8 @@ class Board:
     """The table of a task of a report, at one length of training."""
 
     report: str
+    title: str
+    """The title of the report."""
     task: str
     """The name of the task in the report."""
     kind: str
@@ -115,10 +136,10 @@ class Board:
     """The text of each variant (rows) for each use (columns)."""
     last: pd.DataFrame
     """The rows below these: the simple baseline, if it is known, and no skill."""
-    uses: tuple[str, ...]
-    """The use of each column of `shown`."""
+    heads: tuple[str, ...]
+    """The head of each column of `shown`, in HTML."""
     resolutions: tuple[str, ...]
-    """The smallest difference that would show in each column, in words."""
+    """The field below each head."""
     results: pd.DataFrame
     """The rows of leaderboard.csv."""
 
@@ -206,13 +227,14 @@ def _board(name: str, study: Study, task: str, draws: dict[str, int], trained: s
     )
     columns = _columns(study, task, about)
     shown = pd.DataFrame({column.heading: column.texts for column in columns}, index=order)
-    metrics = {column.heading: (task, column.metric) for column in columns}
+    metrics = {column.heading: (task, column.name) for column in columns}
     all_rows = with_lines(shown, study, metrics)
     budget = _budget(draws[cell] for cell in study.cells_of(task)["cell"] if cell in draws)
     length = trained or _length(study, task, steps)
     values = [column.results for column in columns]
     return Board(
         report=name,
+        title=study.plan.spec.title or name,
         task=readable(task),
         kind=study.cell_of(task).task.name,
         command=study.plan.command,
@@ -223,7 +245,7 @@ def _board(name: str, study: Study, task: str, draws: dict[str, int], trained: s
         supervisions=cells["supervision"].nunique(),
         shown=shown.set_axis(names),
         last=all_rows.iloc[len(shown) :],
-        uses=tuple(column.use for column in columns),
+        heads=tuple(column.head for column in columns),
         resolutions=tuple(column.resolution for column in columns),
         results=pd.concat(values) if values else pd.DataFrame(),
     )
@@ -238,18 +260,20 @@ def _columns(study: Study, task: str, about: pd.DataFrame) -> list[Column]:
     for use in USES:
         metric = study.metric_of_use(task, use)
         if metric is not None:
-            columns.append(_column(study, task, use.name, metric, about))
+            verdict = UseVerdict(use, judge(study, task, metric), study.summary(task, metric))
+            columns.append(_column(study, verdict, about))
     return columns
 
 
-def _column(study: Study, task: str, use: str, metric: str, about: pd.DataFrame) -> Column:
+def _column(study: Study, verdict: UseVerdict, about: pd.DataFrame) -> Column:
     """Return the column of a use, with the variants in the order of `about`."""
-    described = describe(metric)
-    summary = study.summary(task, metric).reindex(about.index)
+    task, metric = verdict.judgement.task, verdict.judgement.metric
+    summary = verdict.summary.reindex(about.index)
+    shown = verdict.ticked_summary.reindex(about.index)
     resolution = study.resolution(task, metric)
     is_judged = bool(study.contenders(task, metric))
     results = about.assign(
-        use=use,
+        use=verdict.use.name,
         metric=metric,
         mean=summary["mean"],
         sd=summary["sd"],
@@ -259,18 +283,29 @@ def _column(study: Study, task: str, use: str, metric: str, about: pd.DataFrame)
         resolution=resolution,
         no_skill=float(no_skill_line(study, task, metric).mean()),
     )
-    is_known = math.isfinite(resolution)
     return Column(
-        use=use,
-        metric=metric,
-        heading=f"{use}: {described.heading}",
-        texts=[_text(row, described) for row in rows_of(summary)],
-        resolution=difference_text(resolution, described) if is_known else NOTHING,
+        use=verdict.use.name,
+        name=metric,
+        metric=verdict.metric,
+        texts=[_text(row, verdict.metric) for row in rows_of(shown)],
+        resolution=_resolution(verdict, resolution),
         results=results[results["mean"].notna()],
     )
 
 
-def _text(row: Any, metric: Any) -> str:
+def _resolution(verdict: UseVerdict, resolution: float) -> str:
+    """Return the smallest difference that would show and, without ticks, why there are none."""
+    parts = []
+    if math.isfinite(resolution):
+        parts.append(difference_text(resolution, verdict.metric))
+    if isinstance(verdict.judgement.finding, NotToldApart):
+        parts.append("not told apart")
+    elif verdict.remark:
+        parts.append(verdict.remark)
+    return ", ".join(parts) or NOTHING
+
+
+def _text(row: Any, metric: Metric) -> str:
     """Return the mean of a loss with its tick and bound, and its seeds if it lacks some."""
     text = ticked(row, metric)
     return text if row.seeds == 0 else text + missing_seeds(row)
@@ -358,7 +393,6 @@ def _band(board: Board) -> str:
 
 def _table(board: Board) -> str:
     """Return a table in HTML, below its heading."""
-    heads = zip(board.shown.columns, board.uses, strict=True)
     return TABLE.format(
         anchor=board.anchor,
         kind=board.kind,
@@ -368,7 +402,8 @@ def _table(board: Board) -> str:
         trained=board.trained,
         facts=" · ".join(board.facts),
         report=board.report,
-        heads="".join(f'<th scope="col" data-use="{use}">{head}</th>' for head, use in heads),
+        title=html.escape(board.title),
+        heads="".join(board.heads),
         resolutions=_fields(board.resolutions),
         rows=_rows(board.shown),
         last_rows=_rows(board.last),
@@ -425,9 +460,11 @@ def _form() -> str:
         + _choice("kind", "Kind of bags", kinds)
         + _choice("use", "Use", [use.name for use in USES])
         + _choice("length", "Training", lengths)
-        + _choice("budget", "Search", budgets)
-        + '<label>Loss or network <input name="text" type="search"></label>'
-        + '<output role="status"></output></form>'
+        + _choice("budget", "Settings tried", budgets)
+        + "<label>Loss or network "
+        '<input name="text" type="search" placeholder="exact, set transformer"></label>'
+        + '<output role="status"></output>'
+        '<button type="button" class="md-button" hidden>Clear the filters</button></form>'
     )
 
 
@@ -440,5 +477,5 @@ def _choice(name: str, label: str, texts: Sequence[str]) -> str:
 
 
 def _budget_order(budget: str) -> int:
-    """Return the least number of settings that a budget names; 0 for no search."""
+    """Return the least number of settings that a budget names; 0 for none."""
     return 0 if budget == NO_SEARCH else int(budget.split(maxsplit=1)[0])

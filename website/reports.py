@@ -48,6 +48,14 @@ CARD = """<div class="card wide" markdown>
 {sentence}
 </div>
 """
+HEADER = "<header>"
+"""What the page of a report begins with."""
+LINKS = (
+    '<p><a href="../../index.html">milbench</a> · '
+    '<a href="../../leaderboard.html">leaderboard</a> · '
+    '<a href="../../report.html">What a report says</a></p>'
+)
+"""The line that leads from the page of a report to the site."""
 PAGE = """---
 hide: [toc]
 ---
@@ -71,7 +79,7 @@ def files() -> dict[str, str | bytes]:
     cards = []
     names = listed()
     for name, report in zip(names, _rendered_all(names), strict=True):
-        made[f"reports/{name}/index.html"] = report.page
+        made[f"reports/{name}/index.html"] = _with_links(report.page)
         made[f"reports/{name}/{report.picture}"] = report.content_of_picture
         cards.append(
             CARD.format(
@@ -85,6 +93,11 @@ def files() -> dict[str, str | bytes]:
     notes = (REPORTS / "README.md").read_text("utf-8").partition("\n")[2].strip()
     made["gallery.md"] = PAGE.format(cards="\n".join(cards), notes=notes)
     return made
+
+
+def _with_links(page: bytes) -> bytes:
+    """Return the page of a report with links to the site above its title."""
+    return page.replace(HEADER.encode(), (HEADER + LINKS).encode(), 1)
 
 
 def listed() -> list[str]:

@@ -2,7 +2,9 @@
 // The address of the page holds what was asked, so that it can be sent to somebody.
 
 const form = document.getElementById("filters");
+const clear = form.querySelector("button");
 const boards = [...document.querySelectorAll(".board")];
+const orderOfPage = new Map(boards.map((board) => [board, [...board.querySelectorAll("tbody tr")]]));
 
 const showColumns = (table, use) => {
   const heads = [...table.tHead.rows[0].cells];
@@ -14,10 +16,19 @@ const showColumns = (table, use) => {
   return use === "" || heads.some((head) => head.dataset.use === use);
 };
 
-const showRows = (table, text) => {
+// The words of a name: "set-transformer" and "Set transformer" have the same ones.
+const wordsOf = (text) => text.toLowerCase().split(/[\s-]+/).filter((word) => word !== "");
+
+// Each name is a list of words, all of which a row has to have. Without names all rows fit.
+const isNamed = (text, names) => {
+  const words = wordsOf(text).join(" ");
+  return names.length === 0 || names.some((name) => name.every((word) => words.includes(word)));
+};
+
+const showRows = (table, names) => {
   let shown = 0;
   for (const row of table.tBodies[0].rows) {
-    row.hidden = !row.cells[0].textContent.toLowerCase().includes(text);
+    row.hidden = !isNamed(row.cells[0].textContent, names);
     shown += row.hidden ? 0 : 1;
   }
   return shown > 0;
@@ -25,7 +36,7 @@ const showRows = (table, text) => {
 
 const filter = () => {
   const asked = Object.fromEntries(new FormData(form));
-  const text = asked.text.trim().toLowerCase();
+  const names = asked.text.split(",").map(wordsOf).filter((words) => words.length > 0);
   let shown = 0;
   for (const board of boards) {
     const table = board.querySelector("table");
@@ -33,11 +44,13 @@ const filter = () => {
       (name) => asked[name] === "" || board.dataset[name] === asked[name],
     );
     const hasUse = showColumns(table, asked.use);
-    const hasRows = showRows(table, text);
+    const hasRows = showRows(table, names);
     board.hidden = !(fits && hasUse && hasRows);
     shown += board.hidden ? 0 : 1;
   }
-  form.querySelector("output").textContent = `${shown} of ${boards.length} tables`;
+  form.querySelector("output").textContent =
+    shown > 0 ? `${shown} of ${boards.length} tables` : "No table fits.";
+  clear.hidden = shown > 0;
   keepInAddress(asked);
 };
 
@@ -73,14 +86,25 @@ const compareCells = (first, second) => {
 
 const isKnown = (row, column) => column === 0 || !Number.isNaN(numberIn(row.cells[column]));
 
-// The best value comes first: the largest one in a column whose head has an arrow upwards.
-const sortBy = (table, column, head) => {
-  const first = head.textContent.includes("↑") ? "descending" : "ascending";
-  const second = first === "ascending" ? "descending" : "ascending";
-  const order = head.getAttribute("aria-sort") === first ? second : first;
-  for (const other of table.tHead.rows[0].cells) {
-    other.removeAttribute("aria-sort");
+// The best value is the largest one in a column whose head has an arrow upwards.
+const bestFirst = (head) => (head.textContent.includes("↑") ? "descending" : "ascending");
+
+const OPPOSITE = { ascending: "descending", descending: "ascending" };
+
+const onClick = (table, head) => {
+  const order = bestFirst(head);
+  sortBy(table, head, head.getAttribute("aria-sort") === order ? OPPOSITE[order] : order);
+};
+
+const forgetOrder = (table) => {
+  for (const head of table.tHead.rows[0].cells) {
+    head.removeAttribute("aria-sort");
   }
+};
+
+const sortBy = (table, head, order) => {
+  const column = head.cellIndex;
+  forgetOrder(table);
   head.setAttribute("aria-sort", order);
   const body = table.tBodies[0];
   const rows = [...body.rows].filter((row) => isKnown(row, column));
@@ -92,20 +116,42 @@ const sortBy = (table, column, head) => {
   body.append(...rows, ...unknown);
 };
 
+// The best losses for the use come first. With all uses, rows are in the order of the page.
+const sortByUse = () => {
+  for (const board of boards) {
+    const table = board.querySelector("table");
+    const heads = [...table.tHead.rows[0].cells];
+    const head = heads.find((one) => one.dataset.use === form.elements.use.value);
+    if (head) {
+      sortBy(table, head, bestFirst(head));
+    } else {
+      forgetOrder(table);
+      table.tBodies[0].append(...orderOfPage.get(board));
+    }
+  }
+};
+
 for (const board of boards) {
   const table = board.querySelector("table");
-  [...table.tHead.rows[0].cells].forEach((head, column) => {
+  for (const head of table.tHead.rows[0].cells) {
     // A button can be reached by the keyboard.
     const button = document.createElement("button");
     button.type = "button";
     button.append(...head.childNodes);
     head.append(button);
-    button.addEventListener("click", () => sortBy(table, column, head));
-  });
+    button.addEventListener("click", () => onClick(table, head));
+  }
 }
 
 form.hidden = false;
 form.addEventListener("input", filter);
+form.elements.use.addEventListener("input", sortByUse);
 form.addEventListener("submit", (event) => event.preventDefault());
+clear.addEventListener("click", () => {
+  form.reset();
+  sortByUse();
+  filter();
+});
 takeFromAddress();
+sortByUse();
 filter();
