@@ -60,7 +60,7 @@ TABLE = """
 <div class="scrolled"><table>
 <thead>
 <tr><th scope="col">loss</th>{heads}</tr>
-<tr><th scope="row">would show in 4 of 5 cases: from</th>{resolutions}</tr>
+<tr><th scope="row">smallest difference usually found</th>{resolutions}</tr>
 </thead>
 <tbody>
 {rows}
@@ -299,7 +299,7 @@ def _resolution(verdict: UseVerdict, resolution: float) -> str:
     if math.isfinite(resolution):
         parts.append(difference_text(resolution, verdict.metric))
     if isinstance(verdict.judgement.finding, NotToldApart):
-        parts.append("not told apart")
+        parts.append("most not told apart")
     elif verdict.remark:
         parts.append(verdict.remark)
     return ", ".join(parts) or NOTHING
@@ -461,7 +461,7 @@ def _form() -> str:
         + _choice("use", "Use", [use.name for use in USES])
         + _choice("length", "Training", lengths)
         + _choice("budget", "Settings tried", budgets)
-        + "<label>Loss or network "
+        + "<label>Losses or networks, by commas "
         '<input name="text" type="search" placeholder="exact, set transformer"></label>'
         + '<output role="status"></output>'
         '<button type="button" class="md-button" hidden>Clear the filters</button></form>'
