@@ -118,7 +118,7 @@ class Advice:
     """All advice, as a tree of questions with leaves."""
 
     short: str
-    """The answer in three sentences."""
+    """The answer in a few sentences."""
     first: str
     """The name of the first question."""
     questions: dict[str, Question]

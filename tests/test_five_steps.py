@@ -195,10 +195,11 @@ def test_the_worked_example_of_positions_is_their_mean() -> None:
 
 
 def test_the_worked_example_of_noisy_or_gives_both_heads_the_same_logits() -> None:
-    # A sigmoid of log p is p / (1 + p).
-    absent = {
-        name: prod(1 - row[name] / (1 + row[name]) for row in PROBABILITIES)
-        for name in ("cat", "dog")
-    }
-    expected = -log((1 - absent["cat"]) * (1 - absent["dog"]))
+    expected = 0.0
+    for name in ("cat", "dog"):
+        absent = 1.0
+        for row in PROBABILITIES:
+            # A sigmoid of log p is p / (1 + p).
+            absent *= 1 - row[name] / (1 + row[name])
+        expected -= log(1 - absent)
     assert listed("noisy-or")["{cat, dog}"] == pytest.approx(expected, abs=1e-4)

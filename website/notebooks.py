@@ -41,7 +41,8 @@ LIBRARIES = ("ipykernel", "nbclient", "torch")
 def files() -> dict[str, str | bytes]:
     """Return the page of each notebook, its pictures, and the notebook as Jupyter reads it."""
     made: dict[str, str | bytes] = {}
-    for name, notebook in _executed(sorted(path.stem for path in EXAMPLES.glob("*.py"))).items():
+    names = sorted(path.stem for path in EXAMPLES.glob("*.py"))
+    for name, notebook in _executed(names).items():
         made |= page_of(name, notebook)
         made[f"examples/{name}.ipynb"] = jupytext.writes(_read(_source(name)), fmt="ipynb")
     return made

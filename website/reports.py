@@ -28,6 +28,8 @@ REPORTS = REPOSITORY / "reports"
 CACHE = REPOSITORY / ".cache" / "site"
 """The folder of what was drawn. It may be deleted at any time."""
 DRAWING_LIBRARIES = ("matplotlib", "numpy", "pandas", "scipy", "seaborn")
+DRAWN_BY = (".py", ".j2", ".css", ".js")
+"""The endings of the code and the templates that draw a report. Words of advice do not."""
 LISTED = re.compile(r"\]\(([^/)]+)/report\.md\)")
 """A pattern of a link of reports/README.md to a report."""
 FIRST_PICTURE = re.compile(r"\]\(([^)]+\.png)\)")
@@ -160,9 +162,8 @@ def digest_of_code() -> str:
     for library in DRAWING_LIBRARIES:
         digest.update(f"{library} {version(library)}\n".encode())
     for folder in ("losses", "milbench", "tasks"):
-        # The templates of a report, and what they include, are files of other kinds.
         for path in sorted((REPOSITORY / folder).rglob("*")):
-            if path.is_file() and path.suffix != ".pyc":
+            if path.suffix in DRAWN_BY:
                 digest.update(path.read_bytes())
     return digest.hexdigest()
 

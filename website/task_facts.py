@@ -60,7 +60,7 @@ MEASURED = {
 NO_DOWNLOAD = {"extended-digits": "comes with scikit-learn"}
 """Where data are from that need no download and are not generated."""
 LICENCES = {
-    "extended-digits": "CC BY 4.0 (UCI)",
+    "extended-digits": "[see UCI](https://archive.ics.uci.edu/dataset/80/)",
 }
 """The licences of data that need no download."""
 HEAD = (

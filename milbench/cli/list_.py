@@ -35,8 +35,8 @@ class _Listing:
     rows: Callable[[], Iterator[tuple[str, ...]]]
     step: str
     """The next command to suggest, without `milbench`."""
-    remarks: Sequence[str] = ()
-    """Lines to print below the list."""
+    remarks: Callable[[], Sequence[str]] = tuple
+    """Returns lines to print below the list; without it there are none."""
 
 
 def list_(
@@ -62,13 +62,13 @@ def list_(
         table.add_row(*texts, *details, origin)
     step = listing.step if table.rows else "run demo"
     console.print(table, markup=False)
-    options.say(*listing.remarks)
+    options.say(*listing.remarks())
     options.say(then=("milbench", *step.split()), root=root)
     return 0
 
 
 def _listings(store: Root) -> dict[Kind, _Listing]:
-    """Return how each kind of list is shown. Rows are computed when `_Listing.rows` is called."""
+    """Return how each kind of list is shown. Nothing is computed before it is asked for."""
     from rich.table import Column
 
     from milbench.experiment.spec_files import describe_settings
@@ -101,7 +101,7 @@ def _listings(store: Root) -> dict[Kind, _Listing]:
             headings=["loss", "summary", "parameters", "from"],
             rows=_losses,
             step="run --loss NAMES --task extended-digits",
-            remarks=_which_loss(),
+            remarks=_which_loss,
         ),
         "optimizers": _Listing(
             headings=["optimizer", "summary", "from"],
@@ -170,7 +170,7 @@ def _which_loss() -> list[str]:
     for entry in advice().entries:
         line = f"  {entry.bags}: {tried_first(entry)}"
         lines.append(line.replace("`", ""))
-    lines.append("A word in brackets is a setting: -p loss.noisy-or.head=softmax")
+    lines.append("In brackets behind a loss is its head: -p loss.noisy-or.head=softmax")
     lines.append("Why, what shows it and what is not known: docs/which-loss.md")
     return lines
 

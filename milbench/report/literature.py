@@ -364,11 +364,12 @@ def accepted_differences(published: Published, params: Sequence[dict[str, Any]])
     """
     differing = []
     for name in published.protocol:
-        of_source, *others = published.accepted(name)
+        accepted = published.accepted(name)
+        in_its_place = accepted[1:]
         ours = [of_cell[name] for of_cell in params if name in of_cell]
-        if any(value in others for value in ours):
-            setting = _our_setting(name, params)
-            differing.append(f"{setting} (published: {_text(name, of_source)})")
+        if any(value in in_its_place for value in ours):
+            of_source = _text(name, accepted[0])
+            differing.append(f"{_our_setting(name, params)} (published: {of_source})")
     if not differing:
         return ""
     return f"accepted though it differs: {', '.join(differing)}"
