@@ -86,8 +86,8 @@ class Question:
 
 
 @dataclass(frozen=True, config=TABLE)
-class Leaf:
-    """What to try first, once all questions on the way are answered.
+class Entry:
+    """What to try first, why, and what is not known.
 
     Texts are Markdown. Their links begin at the root of the repository.
     """
@@ -95,22 +95,23 @@ class Leaf:
     title: str
     bags: str
     """For which bags and which use."""
-    try_first: tuple[Variant, ...]
     why: str
     evidence: tuple[str, ...]
     not_known: str
 
 
 @dataclass(frozen=True, config=TABLE)
-class Besides:
-    """Advice that holds whatever the answers are. Texts are those of a `Leaf`."""
+class Leaf(Entry):
+    """An entry that is reached once all questions on the way are answered."""
 
-    title: str
-    bags: str
+    try_first: tuple[Variant, ...]
+
+
+@dataclass(frozen=True, config=TABLE)
+class Besides(Entry):
+    """An entry that holds whatever the answers are."""
+
     try_first: str
-    why: str
-    evidence: tuple[str, ...]
-    not_known: str
 
 
 @dataclass(frozen=True, config=TABLE)

@@ -10,6 +10,11 @@
     }
   };
 
+  // The search is a dialog, and a dialog has a name.
+  const nameSearch = () => {
+    document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
+  };
+
   // Whatever is wider than the page is scrolled. A keyboard can scroll only what it can reach.
   const reachWideParts = () => {
     for (const part of document.querySelectorAll(wide)) {
@@ -24,6 +29,7 @@
     reachWideParts();
   };
 
+  nameSearch();
   mend();
   new MutationObserver(mend).observe(document.body, { childList: true, subtree: true });
   // A turned telephone changes the width.
