@@ -17,7 +17,7 @@ from milbench.report.study import Study
 from milbench.report.table import Table, named_rows
 from milbench.report.tables import missing_seeds, ticked, with_lines
 from milbench.report.uses import USES, Use
-from milbench.report.values import rows_of
+from milbench.report.values import cached, rows_of
 from milbench.report.verdict import (
     Judgement,
     NothingLearnt,
@@ -66,7 +66,7 @@ class UseVerdict:
             case TooFewSeeds():
                 return "too few seeds"
             case NotToldApart(resolution=resolution) if math.isfinite(resolution):
-                return f"differences below {difference_text(resolution, self.metric)} do not show"
+                return f"differences below {difference_text(resolution, self.metric)} may not show"
             case NotToldApart():
                 return "not told apart"
             case _:
@@ -92,6 +92,7 @@ def _text(row: Any, metric: Metric) -> str:
     return text + missing_seeds(row)
 
 
+@cached
 def use_verdicts(study: Study, task: str) -> list[UseVerdict]:
     """Return the verdict on a task for each use that has a metric; [] for fewer than two uses."""
     found = []

@@ -180,8 +180,10 @@ def _indicators(levels: pd.DataFrame, factor: str) -> Floats:
         first = set(levels.drop_duplicates(STAGE)[SEED])
     else:
         first = set(levels[factor].iloc[:1])
-    others = [level for level in levels[factor].unique() if level not in first]
-    columns = [(levels[factor] == level).to_numpy(float) for level in others]
+    # Intervals need this for every group left out, and pandas compares texts slowly.
+    level_of_cell = levels[factor].to_numpy(object)
+    others = [level for level in dict.fromkeys(level_of_cell) if level not in first]
+    columns = [(level_of_cell == level).astype(float) for level in others]
     return np.array(columns, float).reshape(len(others), len(levels)).T
 
 
