@@ -15,12 +15,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from milbench.contracts.metric_info import Metric, describe
 from milbench.experiment.display_names import Label
 from milbench.experiment.plan import Draw, SearchRecord
-from milbench.report.draws import draws_of_arms
+from milbench.report.draws import draws_of_arms, groups_of
 from milbench.report.formatting import (
     NOTHING,
     counted,
@@ -156,7 +155,7 @@ def draws_of_losses(study: Study, task: str, metric: str = "") -> list[DrawsOfLo
             loss,
             validation=np.where(failed, math.inf, validation),
             test=np.where(failed, no_skill, test),
-            group=_groups(list(draws_by_cell.values())),
+            group=groups_of(list(draws_by_cell.values())),
         )
         found.append(draws)
     return found
@@ -241,22 +240,6 @@ def _primary(study: Study, task: str) -> str:
         return str(asked_for[0])
     cell = next(cell for cell, draw in search.draws.items() if draw.arm.task == task)
     return study.plan.info(study.planned[cell]).primary
-
-
-def _groups(draws: Sequence[Draw]) -> NDArray[np.int64]:
-    """Return the number of the group of each draw; bands are computed by leaving out one group.
-
-    A search takes points from the ranges of its settings, and tries each point with every value of
-    its lists. Draws at one point are not independent, so they are one group. Each draw is a group
-    of its own if the plan does not name the points, or if there is only one point: without this
-    point no draw would remain.
-    """
-    points = [draw.point for draw in draws if draw.point is not None]
-    are_all_known = len(points) == len(draws)
-    is_one_point = len(set(points)) == 1
-    if are_all_known and not is_one_point:
-        return np.array(points)
-    return np.array([draw.number for draw in draws])
 
 
 def _largest_common_budget(curve: pd.DataFrame) -> int:

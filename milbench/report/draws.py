@@ -21,11 +21,11 @@ from milbench.store.results import Results
 
 Floats = NDArray[np.float64]
 
-FEWEST_DRAWS = 8
-"""With fewer draws it is not known what another search would have chosen.
+FEWEST_POINTS = 8
+"""With fewer points of the ranges it is not known what another search would have chosen.
 
 `milbench.report.statistics.selection` learns this from halves of a search. Half of a small search
-has two or three draws, and if half of all settings fail, such a half often has none that works.
+has two or three points, and if half of all settings fail, such a half often has none that works.
 """
 
 
@@ -63,6 +63,22 @@ def draws_of_arms(search: SearchRecord) -> dict[str, dict[str, Draw]]:
     return by_arm
 
 
+def groups_of(draws: Sequence[Draw]) -> NDArray[np.int64]:
+    """Return the number of the group of each draw. Draws of one group are not independent.
+
+    A search takes points from the ranges of its settings, and tries each point with every value of
+    its lists. The draws at one point are one group. Each draw is a group of its own if the plan
+    does not name the points, or if there is only one point: a search without ranges has lists
+    alone, all of whose values it tries.
+    """
+    points = [draw.point for draw in draws if draw.point is not None]
+    are_all_known = len(points) == len(draws)
+    is_one_point = len(set(points)) == 1
+    if are_all_known and not is_one_point:
+        return np.array(points)
+    return np.array([draw.number for draw in draws], np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class Searches:
     """The searches of a comparison, one for each arm."""
@@ -83,15 +99,15 @@ class Searches:
             found[arm] = _trained_cells(draws_by_cell, row_of_cell, seed_of_row)
         return found
 
-    def draws_of(self, arm: str) -> int:
-        """Return how many draws of an arm were trained."""
+    def points_of(self, arm: str) -> int:
+        """Return at how many points of the ranges draws of an arm were trained."""
         trained = self._trained.get(arm)
-        return 0 if trained is None else len(set(trained.draws.tolist()))
+        return 0 if trained is None else len(set(trained.groups.tolist()))
 
     def of(self, arm: str, metric: str) -> Search | None:
         """Return the search of an arm, given by its key, with the test values of a metric.
 
-        None if fewer than FEWEST_DRAWS draws have a test value.
+        None if draws at fewer than FEWEST_POINTS points of the ranges have a test value.
         """
         search = self.search
         trained = self._trained.get(arm)
@@ -101,14 +117,14 @@ class Searches:
         if search.metric not in self.values or tested not in self.values:
             return None
         test = trained.table(self.values[tested].to_numpy())
-        draws_with_value = int(np.isfinite(test).any(axis=1).sum())
-        if draws_with_value < FEWEST_DRAWS:
+        has_value = np.isfinite(test).any(axis=1)
+        if len(set(trained.groups[has_value])) < FEWEST_POINTS:
             return None
         validation = trained.table(self.values[search.metric].to_numpy())
         choosing_metric = describe(search.metric.partition("/")[2])
         if not choosing_metric.lower_is_better:
             validation = -validation
-        return Search(validation, test)
+        return Search(validation, test, trained.groups)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +137,8 @@ class _TrainedCells:
     """(k,), the row of each cell in the table."""
     seeds: NDArray[np.int64]
     """(k,), the column of each cell in the table."""
+    groups: NDArray[np.int64]
+    """The group of each row of the table: see `groups_of`."""
 
     def table(self, column: Floats) -> Floats:
         """Return a column of `Searches.values` as (draws, seeds), NaN where a draw lacks a seed."""
@@ -143,10 +161,12 @@ def _trained_cells(
     # A draw without any trained cell has no row in the table.
     numbers_in_table = sorted(set(numbers))
     seeds_in_table = _most_common_first(seeds)
+    draw_of_number = {draws_by_cell[cell].number: draws_by_cell[cell] for cell in trained}
     return _TrainedCells(
         rows=np.array(rows, np.int64),
         draws=np.array([numbers_in_table.index(number) for number in numbers], np.int64),
         seeds=np.array([seeds_in_table.index(seed) for seed in seeds], np.int64),
+        groups=groups_of([draw_of_number[number] for number in numbers_in_table]),
     )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from milbench.contracts.metric_info import describe
 from milbench.contracts.outcomes import Outcomes
-from milbench.report.draws import FEWEST_DRAWS, Searches, arms_of_cells, values_of_draws
+from milbench.report.draws import FEWEST_POINTS, Searches, arms_of_cells, values_of_draws
 from milbench.report.item_noise import item_noise, outcomes_behind
 from milbench.report.learning import has_learnt_by
 from milbench.report.looks import Look, looks
@@ -327,17 +327,18 @@ class Study(Values):
         return None if arm is None else self._searches.of(arm, metric)
 
     def small_searches(self, task: str) -> list[int]:
-        """Return how many draws each search on a task had that was too small; each number once.
+        """Return how many points each search on a task tried that was too small; each number once.
 
-        After fewer than FEWEST_DRAWS draws nothing is known of what another search would choose.
+        After draws at fewer than FEWEST_POINTS points it is not known what another search would
+        choose.
         """
         found = set()
         for variant in self.table(task).index:
             arm = self._arm(task, str(variant))
-            draws = 0 if arm is None else self._searches.draws_of(arm)
-            # Without a search there are no draws.
-            if 0 < draws < FEWEST_DRAWS:
-                found.add(draws)
+            points = 0 if arm is None else self._searches.points_of(arm)
+            # Without a search there are no points.
+            if 0 < points < FEWEST_POINTS:
+                found.add(points)
         return sorted(found)
 
 

@@ -18,13 +18,15 @@ FINALISTS = 4
 SELECTION_SEEDS = 3
 """The number of seeds of a finalist; all other draws have one seed."""
 
-SHAPES = ("normal", "one side", "same settings")
+SHAPES = ("normal", "one side", "same settings", "pairs")
 """How the true values of draws spread.
 
 - "normal": to both sides alike;
 - "one side": towards bad values alone;
 - "same settings": to both sides alike; half of the variance is common to all losses, since they
-  tried the same settings.
+  tried the same settings;
+- "pairs": to both sides alike; two draws at a time are at one point of the ranges and have the same
+  true value, since the listed setting in which they differ has no effect.
 """
 
 
@@ -36,8 +38,10 @@ class Searched:
     chosen: float
 
 
-def search_of(rng: np.random.Generator, truths: Floats) -> Searched:
-    """Return a search among draws with these true values, (draws,).
+def search_of(
+    rng: np.random.Generator, truths: Floats, groups: NDArray[np.int64] | None = None
+) -> Searched:
+    """Return a search among draws with these true values and groups, both (draws,).
 
     Seeds add errors with a standard deviation of 1. The validation and test errors of one network
     have a correlation of 0.7.
@@ -52,7 +56,7 @@ def search_of(rng: np.random.Generator, truths: Floats) -> Searched:
     validation[is_dropped, 1:] = np.nan
     test[is_dropped, 1:] = np.nan
     chosen = finalists[validation[finalists].mean(axis=1).argmin()]
-    return Searched(Search(validation, test), float(truths[chosen]))
+    return Searched(Search(validation, test, groups), float(truths[chosen]))
 
 
 def searches_of(rng: np.random.Generator, shape: str, spread: float, losses: int) -> list[Searched]:
@@ -69,7 +73,11 @@ def searches_of(rng: np.random.Generator, shape: str, spread: float, losses: int
         own = rng.exponential(size=(losses, DRAWS))
     if shape == "same settings":
         own = math.sqrt(0.5) * (own + rng.normal(size=DRAWS))
-    return [search_of(rng, spread * truths) for truths in own]
+    groups = None
+    if shape == "pairs":
+        groups = np.repeat(np.arange(DRAWS // 2), 2)
+        own = own[:, groups]
+    return [search_of(rng, spread * truths, groups) for truths in own]
 
 
 def mean_choice(rng: np.random.Generator, spread: float) -> float:

@@ -7,12 +7,15 @@ this. Two searches do: half the squared difference of the test values that they 
 average, the variance of one choice.
 
 One search is made into two by dividing its draws into halves. Both halves choose as the whole did,
-each by its own networks, so that they differ in draws and in the seeds of the search. The mean over
-all ways of dividing the draws has a closed form. The variance covers other settings that might be
-tried, and other seeds of the search. It does not cover other numbers of seeds, another rule of
-choice, or other validation and test bags. The choice from half of the draws varies at least as much
-as that from all, so that the variance is rather too large. (In a bootstrap most samples of draws
-would have the best draw again. It finds about half of the variance.)
+each by its own networks, so that they differ in draws and in the seeds of the search. Draws at one
+point of the ranges, which differ in settings from lists alone, stay together: another search would
+have other points. The mean over all ways of dividing the draws has a closed form.
+
+The variance covers other settings that might be tried, and other seeds of the search. It does not
+cover other numbers of seeds, another rule of choice, or other validation and test bags. The choice
+from half of the draws varies at least as much as that from all, so that the variance is rather too
+large. (In a bootstrap most samples of draws would have the best draw again. It finds about half of
+the variance.)
 
 Test values of draws also differ because each is a mean of few seeds. This variance is subtracted,
 as it says nothing of settings. Only the part of it that validation values do not explain is
@@ -59,6 +62,8 @@ class Search:
     """
     test: Floats
     """The test values of the same networks."""
+    groups: NDArray[np.int64] | None = None
+    """(draws,), the same number for draws at one point of the ranges; None: all are apart."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +116,7 @@ def search_variances(searches: Sequence[Search | None]) -> SearchVariances:
         return SearchVariances(values, freedom, math.inf)
 
     noise = _unexplained_noise(list(usable.values()))
+    usable = {loss: draws.best_of_each_group() for loss, draws in usable.items()}
     of_halves = {loss: _variance(draws, draws.count // 2, noise) for loss, draws in usable.items()}
     of_quarters = {
         loss: _variance(draws, draws.size_of_quarter, noise) for loss, draws in usable.items()
@@ -158,6 +164,23 @@ class _Draws:
     """(d,), the number of seeds of each draw."""
     means: Floats
     """(d,), the mean of the test values of each draw."""
+    groups: NDArray[np.int64]
+    """(d,), the same number for draws that stay together when the draws are divided."""
+
+    def best_of_each_group(self) -> _Draws:
+        """Return the draw of each group that would be chosen from it, in the same order.
+
+        A part of the draws has all draws of a group or none, so that it never chooses another one.
+        """
+        _, first = np.unique(self.groups, return_index=True)
+        best = np.sort(first)
+        return _Draws(
+            validation=self.validation[best],
+            test=self.test[best],
+            seeds=self.seeds[best],
+            means=self.means[best],
+            groups=self.groups[best],
+        )
 
     @property
     def count(self) -> int:
@@ -171,12 +194,13 @@ class _Draws:
 
 
 def _draws(search: Search | None) -> _Draws | None:
-    """Return the draws of a search; None if fewer than two draws have a value."""
+    """Return the draws of a search; None if fewer than two groups of draws have a value."""
     if search is None:
         return None
     known = np.isfinite(search.validation) & np.isfinite(search.test)
     has_value = known.any(axis=1)
-    if has_value.sum() < 2:
+    groups = np.arange(len(known)) if search.groups is None else search.groups
+    if len(set(groups[has_value])) < 2:
         return None
     known = known[has_value]
     validation = np.where(known, search.validation[has_value], np.nan)
@@ -185,7 +209,13 @@ def _draws(search: Search | None) -> _Draws | None:
     by_validation = np.nanmean(validation, axis=1)
     # Draws with the most seeds are the finalists: one of them is chosen.
     order = np.lexsort((by_validation, -seeds))
-    return _Draws(validation[order], test[order], seeds[order], np.nanmean(test, axis=1)[order])
+    return _Draws(
+        validation=validation[order],
+        test=test[order],
+        seeds=seeds[order],
+        means=np.nanmean(test, axis=1)[order],
+        groups=groups[has_value][order],
+    )
 
 
 def _variance(draws: _Draws, size: int, noise: float) -> float:

@@ -85,7 +85,7 @@ def test_the_variance_of_a_choice_is_not_underestimated(shape: str, spread: floa
     searched = [searches_of(rng, shape, spread, 1)[0] for _ in range(600)]
     truth = np.var([one.chosen for one in searched], ddof=1)
     found = [search_variances([one.search]).values[0] for one in searched]
-    most = {"normal": 1.5, "same settings": 1.5, "one side": 5.0}[shape]
+    most = {"normal": 1.5, "same settings": 1.5, "pairs": 2.0, "one side": 5.0}[shape]
     assert truth < np.mean(found) < most * truth
 
 
@@ -163,6 +163,22 @@ def test_the_variance_is_the_mean_over_all_pairs_of_halves() -> None:
     assert found.values[0] == pytest.approx(np.mean(squares))
 
 
+def test_draws_at_one_point_stay_in_one_half() -> None:
+    """Four points with two draws each: a half has all draws of two points."""
+    rng = np.random.default_rng(8)
+    validation = rng.normal(size=(8, 1))
+    test = rng.normal(size=(8, 1))
+    points = np.array([2, 0, 1, 1, 3, 2, 0, 3])
+    squares = []
+    for half in combinations(range(4), 2):
+        in_half = np.isin(points, half)
+        first = np.where(in_half, validation[:, 0], np.inf).argmin()
+        second = np.where(in_half, np.inf, validation[:, 0]).argmin()
+        squares.append((test[first, 0] - test[second, 0]) ** 2 / 2)
+    found = search_variances([Search(validation, test, points)])
+    assert found.values[0] == pytest.approx(np.mean(squares))
+
+
 def test_a_wider_search_gets_more_variance_known_less_well() -> None:
     rng = np.random.default_rng(6)
     wide = searches_of(rng, "normal", 20.0, 1)
@@ -200,6 +216,12 @@ def test_searched_losses_are_seldom_left_out() -> None:
     assert share <= most_by_chance(150)
 
 
+def test_losses_searched_at_few_points_are_seldom_left_out() -> None:
+    """With each draw on its own, the first loss would be left out in some 8 % of comparisons."""
+    share = left_out("pairs", 5.5, losses=9, seeds=5, repetitions=150)
+    assert share <= most_by_chance(150)
+
+
 def test_without_the_variance_of_searches_the_best_loss_is_often_left_out() -> None:
     share = left_out("normal", 2.0, losses=4, seeds=5, repetitions=150, with_search=False)
     assert share > 0.2
@@ -213,6 +235,7 @@ def test_without_the_variance_of_searches_the_best_loss_is_often_left_out() -> N
         *(("normal", spread) for spread in (0.0, 0.7, 1.4, 5.5)),
         *(("one side", spread) for spread in (1.4, 5.5)),
         ("same settings", 1.4),
+        *(("pairs", spread) for spread in (1.4, 5.5)),
     ],
 )
 def test_searches_in_full(shape: str, spread: float) -> None:
