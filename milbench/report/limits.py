@@ -181,7 +181,7 @@ def search_line(study: Study, task: str) -> str:
         also_worse = f", and {names} would be worse than the best as well"
     return (
         f"On {readable(task)} ✓ takes into account that another search might have chosen other "
-        f"settings: a difference below {difference_text(resolution_with_search, metric)} would not "
+        f"settings: a difference below {difference_text(resolution_with_search, metric)} may not "
         "show. With the chosen settings taken as given, this limit would be "
         f"{difference_text(resolution_without, metric)}{also_worse}."
     )

@@ -132,7 +132,7 @@ def _not_told_apart(judgement: Judgement, finding: NotToldApart) -> str:
     shown = ""
     if math.isfinite(finding.resolution):
         least = difference_text(finding.resolution, metric)
-        shown = f": a difference below {least} would not show"
+        shown = f": a difference below {least} may not show"
     said = f"On {readable(judgement.task)} {losses}{_kind(judgement)} cannot be told apart{shown}"
     sure = _sure(finding.leader)
     if not finding.worse:
@@ -279,7 +279,7 @@ def _tasks_not_told_apart(judgements: Sequence[Judgement]) -> list[str]:
     where = "This task is" if len(named) == 1 else "These tasks are"
     line = (
         f"Most losses cannot be told apart on {first_few(named)}. {where} left out of the count; "
-        "in brackets: smaller differences would not show."
+        "in brackets: smaller differences may not show."
     )
     return [line]
 

@@ -64,7 +64,7 @@ def test_the_losses_that_may_be_the_best_are_named() -> None:
         ),
         pytest.param(
             {"losses": dict.fromkeys("abcdefgh", 0.01) | {"i": 0.4}},
-            "points would not show. Worse than the best: i (95 % confidence).",
+            "points may not show. Worse than the best: i (95 % confidence).",
             id="one of many is worse",
         ),
         pytest.param(
