@@ -41,13 +41,13 @@ def one_report() -> dict[str, Any]:
 
 
 def test_the_site_has_a_published_report(one_report: dict[str, Any]) -> None:
-    assert b"<caption>All losses" in one_report["reports/supplementary-a/index.html"]
+    assert "<caption>All losses" in one_report["reports/supplementary-a/index.html"]
 
 
 def test_a_published_report_leads_to_the_site(one_report: dict[str, Any]) -> None:
     page = one_report["reports/supplementary-a/index.html"]
-    for target in (b"index.html", b"leaderboard.html", b"report.html"):
-        assert b'href="../../' + target in page
+    for target in ("index.html", "leaderboard.html", "report.html"):
+        assert f'href="../../{target}' in page
 
 
 def test_the_gallery_has_a_report_with_its_sentence(one_report: dict[str, Any]) -> None:
@@ -66,16 +66,16 @@ def test_a_report_is_drawn_again_only_if_it_has_changed(
             file.write(f"{name}\n")
         return f"{name}, drawn"
 
-    monkeypatch.setattr(reports, "_rendered", draw)
+    monkeypatch.setattr(reports, "_page", draw)
     monkeypatch.setattr(reports, "REPORTS", tmp_path)
     monkeypatch.setattr(reports, "CACHE", tmp_path / "cache")
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "results.csv").write_text("0.1")
     names = ["first", "second"]
-    reports._rendered_all(names)
+    reports._pages(names)
     (tmp_path / "second" / "results.csv").write_text("0.2")
-    assert [str(report) for report in reports._rendered_all(names)] == [
+    assert reports._pages(names) == [
         "first, drawn",
         "second, drawn",
     ]

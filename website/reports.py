@@ -7,21 +7,17 @@ report is drawn again if its files, the code of milbench or a drawing library ha
 import hashlib
 import os
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import TypeVar
 
 from joblib import Memory, Parallel, delayed
 
 from milbench._utils.console import write_line
 from milbench.report.published_reports import read
-from milbench.report.render import PICTURES, render
+from milbench.report.render import PICTURES, page_html
 from website import REPOSITORY
 
 REPORTS = REPOSITORY / "reports"
@@ -80,15 +76,17 @@ def files() -> dict[str, str | bytes]:
     made: dict[str, str | bytes] = {}
     cards = []
     names = listed()
-    for name, report in zip(names, _rendered_all(names), strict=True):
-        made[f"reports/{name}/index.html"] = _with_links(report.page)
-        made[f"reports/{name}/{report.picture}"] = report.content_of_picture
+    for name, page in zip(names, _pages(names), strict=True):
+        text = (REPORTS / name / "report.md").read_text("utf-8")
+        picture = FIRST_PICTURE.findall(text)[0]
+        made[f"reports/{name}/index.html"] = _with_links(page)
+        made[f"reports/{name}/{picture}"] = (REPORTS / name / picture).read_bytes()
         cards.append(
             CARD.format(
                 name=name,
-                title=report.title,
-                picture=report.picture,
-                sentence=report.sentence,
+                title=TITLE.findall(text)[0],
+                picture=picture,
+                sentence=SENTENCE.findall(text)[0],
             )
         )
     made |= _pictures_in_documents()
@@ -97,9 +95,9 @@ def files() -> dict[str, str | bytes]:
     return made
 
 
-def _with_links(page: bytes) -> bytes:
+def _with_links(page: str) -> str:
     """Return the page of a report with links to the site above its title."""
-    return page.replace(HEADER.encode(), (HEADER + LINKS).encode(), 1)
+    return page.replace(HEADER, HEADER + LINKS, 1)
 
 
 def listed() -> list[str]:
@@ -107,21 +105,9 @@ def listed() -> list[str]:
     return LISTED.findall((REPORTS / "README.md").read_text("utf-8"))
 
 
-@dataclass(frozen=True)
-class RenderedReport:
-    """A report as the site shows it."""
-
-    page: bytes
-    title: str
-    sentence: str
-    picture: str
-    """The path of its first picture in the folder of the report."""
-    content_of_picture: bytes
-
-
-def _rendered_all(names: Sequence[str]) -> list[RenderedReport]:
-    """Return published reports. Those that are not kept are drawn."""
-    return kept(_rendered, names, "drawing")
+def _pages(names: Sequence[str]) -> list[str]:
+    """Return the pages of published reports. Those that are not kept are drawn."""
+    return kept(_page, names, "drawing")
 
 
 def kept(
@@ -168,26 +154,14 @@ def digest_of_code() -> str:
     return digest.hexdigest()
 
 
-def _rendered(name: str, digest: str) -> RenderedReport:  # noqa: ARG001
-    """Return a published report, made again from its folder.
+def _page(name: str, digest: str) -> str:  # noqa: ARG001
+    """Return the page of a published report, drawn from its folder.
 
     The digest is an argument only so that a report is drawn again if it has changed: what is kept
     is found by the arguments.
     """
-    with tempfile.TemporaryDirectory() as parent:
-        folder = Path(parent) / name
-        # The pictures of galleries are copied: the folder lacks the bags to draw them again.
-        shutil.copytree(REPORTS / name / PICTURES, folder / PICTURES)
-        page = render(read(REPORTS / name), folder).read_bytes()
-        text = (folder / "report.md").read_text("utf-8")
-        picture = FIRST_PICTURE.findall(text)[0]
-        return RenderedReport(
-            page=page,
-            title=TITLE.findall(text)[0],
-            sentence=SENTENCE.findall(text)[0],
-            picture=picture,
-            content_of_picture=(folder / picture).read_bytes(),
-        )
+    folder = REPORTS / name
+    return page_html(read(folder), folder / PICTURES)
 
 
 def _pictures_in_documents() -> dict[str, bytes]:

@@ -115,6 +115,18 @@ def render(
     return out / "index.html"
 
 
+@styled()
+def page_html(results: Results, pictures: Path) -> str:
+    """Return the page of a published report as HTML. All its figures are in it.
+
+    Args:
+        results: the results of the comparison.
+        pictures: the folder with the published pictures. Of these, the page shows galleries and
+            reliability diagrams, which need data that a published report lacks.
+    """
+    return _html(_shown(_make_page(Study(results), pictures, silent)))
+
+
 @dataclass(frozen=True)
 class _Page:
     """What the page of a comparison shows."""
@@ -225,20 +237,24 @@ def _write_pictures(page: _Page, folder: Path, tell: Callable[[str], None]) -> N
 
 def _write_texts(page: _Page, out: Path) -> None:
     """Write the page, its Markdown and the main table in LaTeX."""
-    main = main_table(page.longest)
-    shown = _shown(page) | {"main": main}
+    shown = _shown(page)
     texts = {
-        "table.tex": main.latex(),
+        "table.tex": shown["main"].latex(),
         "report.md": _ENVIRONMENT.get_template("report.md.j2").render(shown).strip() + "\n",
-        "index.html": _ENVIRONMENT.get_template("report.html.j2").render(shown),
+        "index.html": _html(shown),
     }
     for name, text in texts.items():
         write_atomically(out / name, partial(Path.write_text, data=text, encoding="utf-8"))
 
 
+def _html(shown: dict[str, Any]) -> str:
+    return _ENVIRONMENT.get_template("report.html.j2").render(shown)
+
+
 def _shown(page: _Page) -> dict[str, Any]:
     """Return the variables of the templates: the parts of a page from its top down."""
     return {
+        "main": main_table(page.longest),
         **_shown_first(page),
         **_shown_of_tasks(page),
         **_shown_of_search(page),
