@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections import Counter
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -200,3 +201,14 @@ def test_axe_finds_nothing_to_complain_of(page: Path) -> None:
     with opened(page) as tab:
         violations = Axe().run(tab).response["violations"]
     assert [(violation["id"], violation["nodes"][0]["html"]) for violation in violations] == []
+
+
+@pytest.mark.parametrize("draw", [advice_picture.wide, advice_picture.narrow])
+def test_boxes_of_the_picture_do_not_overlap(draw: Any) -> None:
+    boxes = draw(advice_picture.nodes_of(advice()))
+    for first, second in combinations(boxes, 2):
+        are_side_by_side = first.x + first.width <= second.x or second.x + second.width <= first.x
+        are_one_below_the_other = (
+            first.y + first.height <= second.y or second.y + second.height <= first.y
+        )
+        assert are_side_by_side or are_one_below_the_other

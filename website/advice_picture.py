@@ -26,13 +26,11 @@ GAP = 22
 """The space between two columns of the wide drawing."""
 QUESTION_WIDTH = 172
 LEAF_WIDTH = 276
-ROW = 58
-"""The height that the wide drawing has for a leaf."""
 NARROW_WIDTH = 350
 INDENT = 14
 """How far the narrow drawing moves a box to the right of its question."""
 SPACE = 8
-"""The space between two boxes of the narrow drawing."""
+"""The space between two boxes, one below the other."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +113,17 @@ def wide(nodes: Sequence[Node]) -> list[Box]:
 
 
 def middles_of(nodes: Sequence[Node]) -> dict[Way, float]:
-    """Return how far down each node is in the wide drawing: a leaf a row, questions half way."""
-    leaves = [node for node in nodes if isinstance(node.entry, Leaf)]
-    middles = {leaf.way: (row + 0.5) * ROW for row, leaf in enumerate(leaves)}
+    """Return how far down each node is in the wide drawing.
+
+    Leaves are below one another. A question is half way between what follows it.
+    """
+    middles = {}
+    y = 0.0
+    for node in nodes:
+        if isinstance(node.entry, Leaf):
+            leaf = Box(node, x=0, y=y, width=LEAF_WIDTH)
+            middles[node.way] = leaf.middle
+            y += leaf.height + SPACE
     # Backwards, a question comes after all that follows it.
     for node in reversed(nodes):
         if isinstance(node.entry, Question):
