@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -79,6 +80,19 @@ def groups_of(draws: Sequence[Draw]) -> NDArray[np.int64]:
     return np.array([draw.number for draw in draws], np.int64)
 
 
+class SearchSize(NamedTuple):
+    """How much the search of an arm tried."""
+
+    draws: int
+    points: int
+    """The points of the ranges at which these draws are; see `groups_of`."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is too small to know what another search would have chosen."""
+        return self.points < FEWEST_POINTS
+
+
 @dataclass(frozen=True, eq=False)
 class Searches:
     """The searches of a comparison, one for each arm."""
@@ -99,10 +113,12 @@ class Searches:
             found[arm] = _trained_cells(draws_by_cell, row_of_cell, seed_of_row)
         return found
 
-    def points_of(self, arm: str) -> int:
-        """Return at how many points of the ranges draws of an arm were trained."""
+    def size_of(self, arm: str) -> SearchSize | None:
+        """Return how many draws of an arm were trained, and at how many points; None: none was."""
         trained = self._trained.get(arm)
-        return 0 if trained is None else len(set(trained.groups.tolist()))
+        if trained is None or not len(trained.groups):
+            return None
+        return SearchSize(draws=len(trained.groups), points=len(set(trained.groups.tolist())))
 
     def of(self, arm: str, metric: str) -> Search | None:
         """Return the search of an arm, given by its key, with the test values of a metric.

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from milbench.evaluation.metrics import CHOOSING_BAGS
 from milbench.evaluation.thresholds import FEW_BAGS
 from milbench.report.bag_items import BagItems
+from milbench.report.draws import SearchSize
 from milbench.report.formatting import counted, first_few, listed, number_word, readable
 from milbench.report.sentences import difference_text
 from milbench.report.study import Study
@@ -137,25 +138,32 @@ def small_search_lines(study: Study) -> list[str]:
     Such a search does not show what another search would have chosen. A report shows these lines on
     its first screen, and so they are not among those of `limits`.
     """
-    # Budgets of the searches that were too small -> tasks. The key (3, 5) means that some losses
-    # had three draws and others five.
-    tasks_by_budgets: dict[tuple[int, ...], list[str]] = {}
+    # Sizes of the searches that were too small -> tasks. There are several sizes if some losses
+    # tried more than others.
+    tasks_by_sizes: dict[tuple[SearchSize, ...], list[str]] = {}
     for task in study.tasks:
-        small_budgets = tuple(study.small_searches(task))
-        if small_budgets:
-            tasks_by_budgets.setdefault(small_budgets, []).append(readable(task))
+        sizes = tuple(study.small_searches(task))
+        if sizes:
+            tasks_by_sizes.setdefault(sizes, []).append(readable(task))
     lines = []
-    for budgets, tasks in tasks_by_budgets.items():
-        # A draw is one try of settings.
-        count = listed([number_word(budget) for budget in budgets], "or")
+    for sizes, tasks in tasks_by_sizes.items():
+        tried = listed([_tried(size) for size in sizes], "or")
         where = f"On {listed(tasks)} each"
         if len(tasks) == len(study.tasks):
             where = "Each"
         lines.append(
-            f"{where} loss had {count} settings to choose from. That is too few to know what "
+            f"{where} loss had {tried} to choose from. That is too few to know what "
             "another search would have chosen: ✓ holds for the chosen settings."
         )
     return lines
+
+
+def _tried(size: SearchSize) -> str:
+    """Return what a search tried in words: "four settings", or how many points they are at, too."""
+    settings = f"{number_word(size.draws)} settings"
+    if size.draws == size.points:
+        return settings
+    return f"{settings} at {number_word(size.points)} points of their ranges"
 
 
 def search_line(study: Study, task: str) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from milbench.contracts.metric_info import describe
 from milbench.contracts.outcomes import Outcomes
-from milbench.report.draws import FEWEST_POINTS, Searches, arms_of_cells, values_of_draws
+from milbench.report.draws import Searches, SearchSize, arms_of_cells, values_of_draws
 from milbench.report.item_noise import item_noise, outcomes_behind
 from milbench.report.learning import has_learnt_by
 from milbench.report.looks import Look, looks
@@ -326,19 +326,14 @@ class Study(Values):
         arm = self._arm(task, variant)
         return None if arm is None else self._searches.of(arm, metric)
 
-    def small_searches(self, task: str) -> list[int]:
-        """Return how many points each search on a task tried that was too small; each number once.
-
-        After draws at fewer than FEWEST_POINTS points it is not known what another search would
-        choose.
-        """
+    def small_searches(self, task: str) -> list[SearchSize]:
+        """Return the sizes of the searches on a task that were too small, each size once."""
         found = set()
         for variant in self.table(task).index:
             arm = self._arm(task, str(variant))
-            points = 0 if arm is None else self._searches.points_of(arm)
-            # Without a search there are no points.
-            if 0 < points < FEWEST_POINTS:
-                found.add(points)
+            size = None if arm is None else self._searches.size_of(arm)
+            if size is not None and size.is_small:
+                found.add(size)
         return sorted(found)
 
 

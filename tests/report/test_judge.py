@@ -208,12 +208,16 @@ def test_tasks_that_tell_nothing_apart_do_not_count() -> None:
     assert "points). This task is left out of the count" in second
 
 
-def with_search(results: Results, errors: Mapping[str, Sequence[float]]) -> Results:
+def with_search(
+    results: Results, errors: Mapping[str, Sequence[float]], points: int | None = None
+) -> Results:
     """Return results with a search for the settings of each loss.
 
     Args:
         results: the results of the comparison.
         errors: loss -> the set error of each draw, the same on validation and test bags.
+        points: the number of points of the ranges, to which the draws go in turn; None: the plan
+            does not name them.
     """
     first_row = results.frame.iloc[0].to_dict()
     draws = {}
@@ -221,7 +225,9 @@ def with_search(results: Results, errors: Mapping[str, Sequence[float]]) -> Resu
     for loss, of_loss in errors.items():
         for number, error in enumerate(of_loss):
             cell = f"{loss} {number}"
-            draws[cell] = Draw(Arm("t", loss), number, {"recipe.lr": 0.1 * (1 + number)})
+            point = None if points is None else number % points
+            settings = {"recipe.lr": 0.1 * (1 + number)}
+            draws[cell] = Draw(Arm("t", loss), number, settings, point)
             row = first_row | {
                 "loss": loss,
                 "cell": cell,
@@ -263,6 +269,15 @@ def test_a_search_of_few_draws_changes_no_verdict_and_is_named() -> None:
     assert judge(study, "t").finding == judge(Study(losses), "t").finding
     (line,) = small_search_lines(study)
     assert line.startswith("Each loss had four settings to choose from.")
+
+
+def test_a_search_at_few_points_changes_no_verdict_and_is_named() -> None:
+    losses = around(0.10, 0.15, 0.6)
+    errors_of_draws = [0.05, 0.1, 0.3, 0.7] * 2
+    study = Study(with_search(losses, dict.fromkeys("abc", errors_of_draws), points=4))
+    assert judge(study, "t").finding == judge(Study(losses), "t").finding
+    (line,) = small_search_lines(study)
+    assert line.startswith("Each loss had eight settings at four points of their ranges to choose")
 
 
 def results_on_bags(

@@ -165,6 +165,14 @@ def test_many_tasks_have_a_heat_map(tmp_path: Path) -> None:
     assert "Set error of each loss on each task" in page.read_text("utf-8")
 
 
+def test_the_markdown_of_many_tasks_has_their_tables_by_use(tmp_path: Path) -> None:
+    tasks = {f"t{number}": "set_error" for number in range(7)}
+    render(make_results(losses=THREE_LOSSES, tasks=tasks), tmp_path)
+    text = (tmp_path / "report.md").read_text("utf-8")
+    for task in tasks:
+        assert f"**By use on {task}**" in text
+
+
 def test_marks_have_a_heat_map(tmp_path: Path) -> None:
     marks = [Mark("easy", "t", at_most={"set_error": 0.05})]
     results = make_results(losses=THREE_LOSSES, tasks={"t": "set_error"}, info={"marks": marks})
