@@ -70,7 +70,7 @@ def test_a_loss_has_its_head_even_if_its_report_leaves_it_out(values: pd.DataFra
 
 
 def test_a_cell_has_mean_spread_tick_and_bound() -> None:
-    (board,) = leaderboard.boards_of("search-seed-3", "")
+    (board,) = leaderboard.boards_of("start", "")
     best = board.shown["whole label sets: set error (%) ↓"].iloc[0]
     assert re.fullmatch(r"[\d.]+ ± [\d.]+ ✓ ≤ [\d.]+", best)
 
