@@ -16,6 +16,7 @@ from milbench.report.use_verdicts import uses_table
 from tests._helpers.command_line import REPOSITORY
 from tests.report.test_page import opened
 from website import leaderboard
+from website.boards import Board, boards_of
 
 REPORT = REPOSITORY / "reports" / "mnist-bags"
 NEEDS_BROWSER = pytest.mark.skipif(
@@ -25,21 +26,21 @@ NEEDS_BROWSER = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def boards() -> Iterator[list[leaderboard.Board]]:
+def boards() -> Iterator[list[Board]]:
     """The tables of one report; `make docs` makes those of all reports."""
-    found = leaderboard.boards_of(REPORT.name, "")
+    found = boards_of(REPORT.name, Study(read(REPORT)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(leaderboard, "boards", lambda: found)
         yield found
 
 
 @pytest.fixture(scope="module")
-def values(boards: list[leaderboard.Board]) -> pd.DataFrame:
+def values(boards: list[Board]) -> pd.DataFrame:
     return pd.read_csv(io.StringIO(str(leaderboard.files()["leaderboard.csv"])))
 
 
 @pytest.fixture(scope="module")
-def page(boards: list[leaderboard.Board]) -> str:
+def page(boards: list[Board]) -> str:
     return leaderboard.filled(leaderboard.PLACEHOLDER)
 
 
@@ -70,12 +71,13 @@ def test_a_loss_has_its_head_even_if_its_report_leaves_it_out(values: pd.DataFra
 
 
 def test_a_cell_has_mean_spread_tick_and_bound() -> None:
-    (board,) = leaderboard.boards_of("start", "")
+    start = Study(read(REPOSITORY / "reports" / "start"))
+    (board,) = boards_of("start", start)
     best = board.shown["whole label sets: set error (%) ↓"].iloc[0]
     assert re.fullmatch(r"[\d.]+ ± [\d.]+ ✓ ≤ [\d.]+", best)
 
 
-def test_a_table_has_the_fields_of_the_table_by_use(boards: list[leaderboard.Board]) -> None:
+def test_a_table_has_the_fields_of_the_table_by_use(boards: list[Board]) -> None:
     study = Study(read(REPORT))
     for board, task in zip(boards, study.tasks, strict=True):
         table = uses_table(study, task)

@@ -61,24 +61,21 @@ def test_a_report_is_drawn_again_only_if_it_has_changed(
 ) -> None:
     drawn = tmp_path / "drawn"
 
-    def draw(name: str, digest: str) -> str:
+    def draw(name: str, digest: str) -> reports.Drawn:
         with drawn.open("a") as file:
             file.write(f"{name}\n")
-        return f"{name}, drawn"
+        return reports.Drawn(f"{name}, drawn", [])
 
-    monkeypatch.setattr(reports, "_page", draw)
+    monkeypatch.setattr(reports, "_drawn", draw)
     monkeypatch.setattr(reports, "REPORTS", tmp_path)
     monkeypatch.setattr(reports, "CACHE", tmp_path / "cache")
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "results.csv").write_text("0.1")
     names = ["first", "second"]
-    reports._pages(names)
+    reports._kept(names)
     (tmp_path / "second" / "results.csv").write_text("0.2")
-    assert reports._pages(names) == [
-        "first, drawn",
-        "second, drawn",
-    ]
+    assert [report.page for report in reports._kept(names)] == ["first, drawn", "second, drawn"]
     assert sorted(drawn.read_text().split()) == ["first", "second", "second"]
 
 

@@ -8,17 +8,20 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
-from typing import TypeVar
+from pathlib import Path
+from typing import NamedTuple
 
 from joblib import Memory, Parallel, delayed
 
 from milbench._utils.console import write_line
 from milbench.report.published_reports import read
 from milbench.report.render import PICTURES, page_html
-from website import REPOSITORY
+from milbench.report.study import Study
+from website import REPOSITORY, boards
+from website.boards import Board, boards_of
 
 REPORTS = REPOSITORY / "reports"
 CACHE = REPOSITORY / ".cache" / "site"
@@ -34,7 +37,6 @@ SENTENCE = re.compile(r"^\*\*(.*)\*\*", re.MULTILINE)
 """A pattern of the sentence of a report in bold letters, which is its answer."""
 PICTURE_IN_DOCUMENT = re.compile(r"\]\(\.\./(reports/\S+\.png)\)")
 """A pattern of a link of a page of docs/ to a picture of a report."""
-Made = TypeVar("Made")
 # The gallery is the page of reports/README.md, so links begin at its folder.
 CARD = """<div class="card wide" markdown>
 **[{name}]({name}/report.md)**
@@ -75,11 +77,10 @@ def files() -> dict[str, str | bytes]:
     """Return the gallery, the page and first picture of every report, and pictures for docs/."""
     made: dict[str, str | bytes] = {}
     cards = []
-    names = listed()
-    for name, page in zip(names, _pages(names), strict=True):
+    for name, report in drawn().items():
         text = (REPORTS / name / "report.md").read_text("utf-8")
         picture = FIRST_PICTURE.findall(text)[0]
-        made[f"reports/{name}/index.html"] = _with_links(page)
+        made[f"reports/{name}/index.html"] = _with_links(report.page)
         made[f"reports/{name}/{picture}"] = (REPORTS / name / picture).read_bytes()
         cards.append(
             CARD.format(
@@ -105,35 +106,38 @@ def listed() -> list[str]:
     return LISTED.findall((REPORTS / "README.md").read_text("utf-8"))
 
 
-def _pages(names: Sequence[str]) -> list[str]:
-    """Return the pages of published reports. Those that are not kept are drawn."""
-    return kept(_page, names, "drawing")
+class Drawn(NamedTuple):
+    """What the site has of a report."""
+
+    page: str
+    """The page of the report, in HTML."""
+    boards: list[Board]
+    """Its tables of the leaderboard."""
 
 
-def kept(
-    make: Callable[[str, str], Made], names: Sequence[str], doing: str, code: str = ""
-) -> list[Made]:
-    """Return what a function makes of each report. What is not kept is made, one on each core.
+@cache
+def drawn() -> dict[str, Drawn]:
+    """Return the name of each published report -> what the site has of it."""
+    names = listed()
+    return dict(zip(names, _kept(names), strict=True))
 
-    Args:
-        make: a function of the name of a report and a digest of all that its answer depends on.
-        names: the reports.
-        doing: what the function does, for the line that says which reports are not kept.
-        code: a digest of further code that the answer depends on.
-    """
-    remembered = Memory(CACHE, verbose=0).cache(make)
-    calls = [(name, _digest_of_report(name) + code) for name in names]
-    to_make = [call for call in calls if not remembered.check_call_in_cache(*call)]
-    if to_make:
-        said = ", ".join(name for name, _ in to_make)
-        write_line(sys.stderr, f"{doing} {len(to_make)} of {len(names)} reports: {said}")
-    Parallel(n_jobs=os.cpu_count())(delayed(remembered)(*call) for call in to_make)
+
+def _kept(names: Sequence[str]) -> list[Drawn]:
+    """Return what the site has of some reports. What is not kept is drawn, one on each core."""
+    remembered = Memory(CACHE, verbose=0).cache(_drawn)
+    calls = [(name, _digest_of_report(name)) for name in names]
+    to_draw = [call for call in calls if not remembered.check_call_in_cache(*call)]
+    if to_draw:
+        said = ", ".join(name for name, _ in to_draw)
+        write_line(sys.stderr, f"drawing {len(to_draw)} of {len(names)} reports: {said}")
+    Parallel(n_jobs=os.cpu_count())(delayed(remembered)(*call) for call in to_draw)
     return [remembered(*call) for call in calls]
 
 
 def _digest_of_report(name: str) -> str:
     """Return a digest of all that the page of a report depends on."""
     digest = hashlib.sha256(digest_of_code().encode())
+    digest.update(Path(boards.__file__).read_bytes())
     for path in sorted((REPORTS / name).rglob("*")):
         if path.is_file():
             digest.update(f"{path.relative_to(REPORTS)}\n".encode())
@@ -154,14 +158,15 @@ def digest_of_code() -> str:
     return digest.hexdigest()
 
 
-def _page(name: str, digest: str) -> str:  # noqa: ARG001
-    """Return the page of a published report, drawn from its folder.
+def _drawn(name: str, digest: str) -> Drawn:  # noqa: ARG001
+    """Draw a published report from its folder.
 
     The digest is an argument only so that a report is drawn again if it has changed: what is kept
     is found by the arguments.
     """
     folder = REPORTS / name
-    return page_html(read(folder), folder / PICTURES)
+    study = Study(read(folder))
+    return Drawn(page_html(study, folder / PICTURES), boards_of(name, study))
 
 
 def _pictures_in_documents() -> dict[str, bytes]:

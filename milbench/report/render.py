@@ -116,15 +116,15 @@ def render(
 
 
 @styled()
-def page_html(results: Results, pictures: Path) -> str:
+def page_html(study: Study, pictures: Path) -> str:
     """Return the page of a published report as HTML. All its figures are in it.
 
     Args:
-        results: the results of the comparison.
+        study: the comparison.
         pictures: the folder with the published pictures. Of these, the page shows galleries and
             reliability diagrams, which need data that a published report lacks.
     """
-    return _html(_shown(_make_page(Study(results), pictures, silent)))
+    return _html(_shown(_make_page(study, pictures, silent)))
 
 
 @dataclass(frozen=True)
