@@ -13,6 +13,7 @@ import pandas as pd
 from milbench.contracts.registry import losses
 from milbench.report.formatting import readable
 from milbench.report.tables import NO_SKILL
+from milbench.report.use_verdicts import RESOLUTION
 from milbench.report.uses import USES
 from website import reports
 from website.boards import NO_SEARCH, Board, Column
@@ -40,7 +41,7 @@ TABLE = """
 <div class="scrolled"><table>
 <thead>
 <tr><th scope="col">loss</th>{heads}</tr>
-<tr><th scope="row">smallest difference usually found</th>{resolutions}</tr>
+<tr><th scope="row">{resolution}</th>{resolutions}</tr>
 </thead>
 <tbody>
 {rows}
@@ -103,6 +104,7 @@ def _table(board: Board) -> str:
         report=board.report,
         title=html.escape(board.title),
         heads="".join(_head(column) for column in board.columns),
+        resolution=RESOLUTION,
         resolutions=_fields([column.resolution for column in board.columns]),
         rows=_rows(board.shown),
         last_rows=_rows(board.last),

@@ -245,8 +245,8 @@ def search_lines(arms: list[SearchedArm]) -> list[str]:
     if worse:
         names = [_name_and_values(arm) for arm in worse]
         lines.append(
-            f"Much worse with fresh seeds than in the search, by {worse[0].metric.label}: "
-            f"{first_few(names)}."
+            f"Much worse with fresh seeds than in the search, by {worse[0].metric.label} of the "
+            f"bags that choose: {first_few(names)}."
         )
     return lines
 
@@ -272,8 +272,9 @@ def search_table(arms: list[SearchedArm]) -> Table | None:
         return None
     rows = [_row(arm) for arm in arms]
     note = (
-        f"{_budget(arms)} Validation bags choose, where a task has any. Draws as good: other draws "
-        "that differ from the chosen one by less than their noise."
+        f"{_budget(arms)} Values are those of the bags that choose: validation bags, where a task "
+        "has any. Draws as good: other draws that differ from the chosen one by less than their "
+        "noise."
     )
     return Table("Chosen settings", pd.DataFrame(rows).set_index("loss"), note)
 

@@ -170,8 +170,8 @@ def with_lines(
         metric = describe(name)
         baseline[head] = _mean_text(study.baseline(task, name), metric)
         no_skill[head] = _mean_text(no_skill_line(study, task, name), metric)
-    with_baseline = _with_last_row(frame, BASELINE_NAME, baseline)
-    return _with_last_row(with_baseline, NO_SKILL, no_skill)
+    with_baseline = with_last_row(frame, BASELINE_NAME, baseline)
+    return with_last_row(with_baseline, NO_SKILL, no_skill)
 
 
 def _mean_text(by_seed: pd.Series[float], metric: Metric) -> str:
@@ -181,7 +181,7 @@ def _mean_text(by_seed: pd.Series[float], metric: Metric) -> str:
     return measured(float(by_seed.mean()), float(by_seed.std()), metric)
 
 
-def _with_last_row(frame: pd.DataFrame, label: str, texts: dict[str, str]) -> pd.DataFrame:
+def with_last_row(frame: pd.DataFrame, label: str, texts: dict[str, str]) -> pd.DataFrame:
     """Return a table with one more row at its end, or the same table if all its texts are "".
 
     `texts`: head -> text of the row.

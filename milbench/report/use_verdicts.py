@@ -15,7 +15,7 @@ from milbench.report.judge import judge
 from milbench.report.sentences import difference_text
 from milbench.report.study import Study
 from milbench.report.table import Table, named_rows
-from milbench.report.tables import missing_seeds, ticked, with_lines
+from milbench.report.tables import missing_seeds, ticked, with_last_row, with_lines
 from milbench.report.uses import USES, Use
 from milbench.report.values import cached, rows_of
 from milbench.report.verdict import (
@@ -30,8 +30,11 @@ NOTE = (
     "Mean ± standard deviation over seeds, by the metric that each use is judged by. ✓: may be "
     "the best for this use; ≤: then worse than the best by at most so much, in the unit of the "
     "metric. Each use is judged for itself. A loss that lacks the value of a seed whose training "
-    "is done is not judged."
+    "is done is not judged. The last row says which difference from the best is found in four of "
+    "five such comparisons; a smaller one may not show."
 )
+RESOLUTION = "smallest difference usually found"
+"""The name of the last row of the table."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +85,19 @@ def _worse(verdict: UseVerdict) -> str:
     return f"; worse than the best: {names}"
 
 
+def _remark_on_search(study: Study, verdict: UseVerdict) -> str:
+    """Return a sentence on losses that have a tick only because the search counts; "" for none."""
+    judgement = verdict.judgement
+    worse = study.worse_with_given_settings(judgement.task, judgement.metric)
+    if not worse or isinstance(judgement.finding, NothingLearnt):
+        return ""
+    names = first_few([readable(loss) for loss in worse])
+    return (
+        f" {capital(verdict.use.name)}, with the chosen settings taken as given: worse than the "
+        f"best as well: {names}."
+    )
+
+
 def _text(row: Any, metric: Metric) -> str:
     """Return the mean of a loss, and how many seeds it has if it lacks some."""
     text = ticked(row, metric)
@@ -113,14 +129,20 @@ def uses_table(study: Study, task: str) -> Table | None:
     order = study.summary(task).index.rename("loss")
     columns = {}
     metrics = {}
+    resolutions = {}
     for verdict in verdicts:
         head = f"{verdict.use.name}: {verdict.metric.heading}"
         summary = verdict.ticked_summary.reindex(order)
         columns[head] = [_text(row, verdict.metric) for row in rows_of(summary)]
         metrics[head] = (task, verdict.judgement.metric)
+        resolution = study.resolution(task, verdict.judgement.metric)
+        if math.isfinite(resolution):
+            resolutions[head] = difference_text(resolution, verdict.metric)
     frame = with_lines(pd.DataFrame(columns, index=order), study, metrics)
+    frame = with_last_row(frame, RESOLUTION, resolutions)
     note = NOTE
     for verdict in verdicts:
         if verdict.remark:
             note += f" {capital(verdict.use.name)}: {verdict.remark}{_worse(verdict)}."
+        note += _remark_on_search(study, verdict)
     return Table(f"By use on {readable(task)}", named_rows(frame), note)

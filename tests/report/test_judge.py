@@ -163,6 +163,18 @@ def test_a_loss_without_probabilities_has_a_dash() -> None:
     assert table.frame[likelihoods]["a"] == "—"
 
 
+def test_the_last_row_says_which_difference_would_show_for_each_use() -> None:
+    # By set error b is worse than a by 2 points, by likelihood no loss is worse.
+    likelihoods = {"a": [0.3, 0.5, 0.4], "b": [0.5, 0.3, 0.4], "c": [0.4, 0.4, 0.5]}
+    results = around(0.1, 0.12, 0.13, seeds=3)
+    table = uses_table(Study(with_test_metric(results, "nll", likelihoods)), "t")
+    assert table is not None
+    row = table.frame.loc["smallest difference usually found"]
+    points = float(row["whole label sets: set error (%) ↓"].removesuffix(" points"))
+    assert 0 < points < 2
+    assert float(row["probabilities: negative log-likelihood, nats ↓"]) > 0.1
+
+
 def test_a_use_is_judged_by_the_metric_that_most_losses_have() -> None:
     results = around(0.1, 0.2, 0.3)
     only_one = {"a": [0.1] * 5, "b": [math.nan] * 5, "c": [math.nan] * 5}
@@ -253,6 +265,18 @@ def test_a_search_whose_draws_differ_makes_losses_contend() -> None:
     assert given.contender.tolist() == [True, False, False]
     assert study.worse_with_given_settings("t") == ["b"]
     assert study.resolution("t") > study.resolution_of_given_settings("t")
+
+
+def test_the_table_by_use_names_losses_that_have_a_tick_because_the_search_counts() -> None:
+    likelihoods = {loss: [0.3, 0.4, 0.5, 0.3, 0.4] for loss in "abc"}
+    results = with_test_metric(around(0.10, 0.15, 0.6), "nll", likelihoods)
+    errors_of_draws = [0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.35]
+    table = uses_table(Study(with_search(results, dict.fromkeys("abc", errors_of_draws))), "t")
+    assert table is not None
+    sentence = (
+        "Whole label sets, with the chosen settings taken as given: worse than the best as well: b."
+    )
+    assert sentence in table.note
 
 
 def test_a_search_whose_draws_are_equal_changes_nothing() -> None:
