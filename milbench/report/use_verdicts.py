@@ -76,13 +76,16 @@ class UseVerdict:
                 return ""
 
 
-def _worse(verdict: UseVerdict) -> str:
-    """Return the end of the remark that most losses are not told apart: which losses are worse."""
+def _remark(verdict: UseVerdict) -> str:
+    """Return a sentence on why a use has no ticks in the table; "" if it has some."""
+    use = capital(verdict.use.name)
     finding = verdict.judgement.finding
-    if not isinstance(finding, NotToldApart) or not finding.worse:
-        return ""
+    if not isinstance(finding, NotToldApart):
+        return f" {use}: {verdict.remark}." if verdict.remark else ""
+    if not finding.worse:
+        return f" {use}: most losses are not told apart."
     names = first_few([readable(loss) for loss in finding.worse])
-    return f"; worse than the best: {names}"
+    return f" {use}: most losses are not told apart; worse than the best: {names}."
 
 
 def _remark_on_search(study: Study, verdict: UseVerdict) -> str:
@@ -142,7 +145,5 @@ def uses_table(study: Study, task: str) -> Table | None:
     frame = with_last_row(frame, RESOLUTION, resolutions)
     note = NOTE
     for verdict in verdicts:
-        if verdict.remark:
-            note += f" {capital(verdict.use.name)}: {verdict.remark}{_worse(verdict)}."
-        note += _remark_on_search(study, verdict)
+        note += _remark(verdict) + _remark_on_search(study, verdict)
     return Table(f"By use on {readable(task)}", named_rows(frame), note)
