@@ -78,14 +78,20 @@ def _write_compressed(path: Path, text: str) -> None:
     write_atomically(path, partial(Path.write_bytes, data=gzip.compress(text.encode(), mtime=0)))
 
 
+def _compared(study: Study) -> list[str]:
+    """Return the compared cells with a folder. Of the draws of a search the frame has enough."""
+    folders = study.results.folders
+    return [cell for cell in sorted(study.cells["cell"]) if cell in folders]
+
+
 def _save_outcomes(study: Study, path: Path) -> None:
-    """Write the outcomes of all cells for the metrics that losses are judged by.
+    """Write the outcomes of compared cells for the metrics that losses are judged by.
 
     Outcomes say of one network, for every test item, what the item adds to a metric.
     """
     kept = _judged_metrics(study)
     outcomes: dict[str, Outcomes] = {}
-    for cell in sorted(study.results.folders):
+    for cell in _compared(study):
         by_epoch = study.evidence(cell).outcomes
         if not by_epoch:
             continue
@@ -122,13 +128,13 @@ def _judged_metrics(study: Study) -> set[str]:
 
 
 def _save_bag_items(study: Study, path: Path) -> None:
-    """Write the groups and items of the test bags of all cells.
+    """Write the groups and items of the test bags of compared cells.
 
     The items are what test bags are made of, and may be in several bags. Bags of one group, such as
     a patient, are not independent.
     """
     found: dict[str, BagItems] = {}
-    for cell in study.results.folders:
+    for cell in _compared(study):
         found |= study.evidence(cell).bag_items
     if found:
         save_bag_items(path, found)
@@ -137,9 +143,9 @@ def _save_bag_items(study: Study, path: Path) -> None:
 
 
 def _save_counts(study: Study, path: Path) -> None:
-    """Write the counts by class of all cells."""
+    """Write the counts by class of compared cells."""
     counts: dict[str, ClassCounts] = {}
-    for cell in study.results.folders:
+    for cell in _compared(study):
         counts |= study.evidence(cell).counts
     if counts:
         text = json.dumps(dict(sorted(counts.items())), separators=(",", ":")) + "\n"

@@ -98,6 +98,17 @@ def test_outcomes_of_all_cells_are_one_file(tmp_path: Path) -> None:
     assert (noise.items == 5).all()
 
 
+def test_outcomes_of_the_draws_of_a_search_are_not_kept(tmp_path: Path) -> None:
+    results = make_results(tmp_path / "cells", tasks=ONE)
+    save_evidence(results)
+    cells = set(results.frame["cell"])
+    draw = results.frame["cell"] == min(cells)
+    frame = results.frame.assign(draw=results.frame["draw"].mask(draw, 0))
+    save(replace(results, frame=frame), tmp_path / "kept")
+    kept = {name.partition("/")[0] for name in load_outcomes(tmp_path / "kept" / "outcomes.npz")}
+    assert kept == cells - {min(cells)}
+
+
 def test_a_report_is_copied_with_its_evidence_by_saving_it_elsewhere(tmp_path: Path) -> None:
     results = make_results(tmp_path / "cells", tasks=ONE)
     save_evidence(results)
