@@ -131,8 +131,8 @@ def anchor(text: str) -> str:
     """Return the address of a heading in its page, which is the same on the site and on GitHub.
 
     Examples:
-        >>> anchor("They do: what is the network for?")
-        'they-do-what-is-the-network-for'
+        >>> anchor("They do: what is it for?")
+        'they-do-what-is-it-for'
     """
     letters = re.sub(r"[^\w\s-]", "", text.lower())
     return re.sub(r"\s+", "-", letters)
