@@ -125,7 +125,7 @@ def test_answers_lead_to_a_loss(page: Path) -> None:
             "One class or several?": "Several classes",
             "Can two classes be at one place?": "No, one at most",
             "Do the classes of a bag predict one another?": "Not that I know",
-            "They do not: what is the network for?": "Use its probabilities",
+            "Classes do not predict one another: what is the network for?": "Use its probabilities",
         }
         for question, answer in asked.items():
             wait_for(tab, question)
@@ -134,7 +134,7 @@ def test_answers_lead_to_a_loss(page: Path) -> None:
         assert tab.locator("strong:visible").first.inner_text() == "Try first: exact."
         assert tab.url.endswith("#probabilities-with-one-class-at-a-place")
         tab.go_back()
-        wait_for(tab, "They do not: what is the network for?")
+        wait_for(tab, "Classes do not predict one another: what is the network for?")
 
 
 @NEEDS_BROWSER
