@@ -170,9 +170,9 @@ def test_the_last_row_says_which_difference_would_show_for_each_use() -> None:
     table = uses_table(Study(with_test_metric(results, "nll", likelihoods)), "t")
     assert table is not None
     row = table.frame.loc["smallest difference usually found"]
-    points = float(row["whole label sets: set error (%) ↓"].removesuffix(" points"))
+    points = float(str(row["whole label sets: set error (%) ↓"]).removesuffix(" points"))
     assert 0 < points < 2
-    assert float(row["probabilities: negative log-likelihood, nats ↓"]) > 0.1
+    assert float(str(row["probabilities: negative log-likelihood, nats ↓"])) > 0.1
 
 
 def test_a_use_is_judged_by_the_metric_that_most_losses_have() -> None:
