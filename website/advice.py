@@ -30,8 +30,8 @@ to a loss, with what shows it and what is not known.
 
 Words of the answers: *may be the best* means [not shown to be worse](docs/report.md#the-tick), and
 holds at the length of training that is named. *Set error* is the share of bags whose label set is
-wrong. Differences that *may not show* are found in fewer than four of five such comparisons, and
-in the others they show. *Settings* are what was tried for each loss before it was compared
+wrong. Differences that *may not show* are often missed: fewer than four of five such comparisons
+find them. *Settings* are what was tried for each loss before it was compared
 ([what all of this rests on](docs/results.md#what-all-of-this-rests-on)).
 
 <!-- picture -->
