@@ -181,7 +181,8 @@ def _columns(study: Study, task: str, about: pd.DataFrame) -> list[Column]:
 
 def _column(study: Study, verdict: UseVerdict, about: pd.DataFrame) -> Column:
     """Return the column of a use, with the variants in the order of `about`."""
-    task, metric = verdict.judgement.task, verdict.judgement.metric
+    task = verdict.judgement.task
+    metric = verdict.judgement.metric
     summary = verdict.summary.reindex(about.index)
     shown = verdict.ticked_summary.reindex(about.index)
     resolution = study.resolution(task, metric)

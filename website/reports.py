@@ -137,6 +137,7 @@ def _kept(names: Sequence[str]) -> list[Drawn]:
 def _digest_of_report(name: str) -> str:
     """Return a digest of all that the page of a report depends on."""
     digest = hashlib.sha256(digest_of_code().encode())
+    # The tables of the leaderboard depend on this file too.
     digest.update(Path(boards.__file__).read_bytes())
     for path in sorted((REPORTS / name).rglob("*")):
         if path.is_file():
