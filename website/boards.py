@@ -35,7 +35,7 @@ class Column:
     """A column of a table: all variants, judged by the metric of a use."""
 
     use: str
-    name: str
+    metric_name: str
     """The name of the metric in results."""
     metric: Metric
     texts: list[str]
@@ -144,7 +144,7 @@ def _board(name: str, study: Study, task: str, draws: dict[str, int], trained: s
     )
     columns = _columns(study, task, about)
     shown = pd.DataFrame({column.heading: column.texts for column in columns}, index=order)
-    metrics = {column.heading: (task, column.name) for column in columns}
+    metrics = {column.heading: (task, column.metric_name) for column in columns}
     all_rows = with_lines(shown, study, metrics)
     budget = _budget(draws[cell] for cell in study.cells_of(task)["cell"] if cell in draws)
     length = trained or _length(study, task, steps)
@@ -200,7 +200,7 @@ def _column(study: Study, verdict: UseVerdict, about: pd.DataFrame) -> Column:
     )
     return Column(
         use=verdict.use.name,
-        name=metric,
+        metric_name=metric,
         metric=verdict.metric,
         texts=[_text(row, verdict.metric) for row in rows_of(shown)],
         resolution=_resolution(verdict, resolution),
