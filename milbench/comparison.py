@@ -249,9 +249,8 @@ class Comparison:
             task: the label of the task; None: the only task.
 
         Returns:
-            The predictions of cells that are done, by loss, as in `table`, and seed. Cells
-            that an earlier version computed have no predictions. Those of a published report are in
-            its files (docs/predictions.md).
+            The predictions of cells that are done, by loss, as in `table`, and seed. Those of a
+            published report are in its files (docs/predictions.md).
 
         Examples:
             The macro average precision of exact on test bags:

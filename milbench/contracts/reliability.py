@@ -3,15 +3,9 @@
 The bins are plain data, which reports read without torch.
 """
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from milbench.errors import UsageError
-
-RELIABILITY_FILE = "reliability.json"
-"""The name of a cell's file with the bins of test bags."""
 BINS = 15
 """How many bins of equal mass the forecasts of one cell are put into."""
 
@@ -42,24 +36,3 @@ def calibration_error(bins: Sequence[Bin]) -> float:
     distances = sum(group.count * abs(group.frequency - group.probability) for group in bins)
     # Further digits are rounding errors of the sums.
     return round(distances / total, 12)
-
-
-def save_reliability(path: Path, curves: Mapping[str, Sequence[Bin]]) -> None:
-    """Write the bins of one cell, by the name of a metric without the split: "presence_ece"."""
-    content = {}
-    for name, bins in curves.items():
-        content[name] = [asdict(group) for group in bins]
-    path.write_text(json.dumps(content, allow_nan=False) + "\n", "utf-8")
-
-
-def load_reliability(path: Path) -> dict[str, list[Bin]]:
-    """Read the bins that `save_reliability` wrote.
-
-    Raises UsageError where the file is missing or damaged.
-    """
-    from pydantic import TypeAdapter
-
-    try:
-        return TypeAdapter(dict[str, list[Bin]]).validate_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"reliability {path} cannot be read: {error}") from None

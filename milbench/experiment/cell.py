@@ -26,8 +26,6 @@ CELL_FORMAT = 4
 Raise it when training computes something else from the same cell, so that older results are not
 used any longer.
 """
-FORMAT_OF_BEFORE = 3
-"""The format of a stored cell that has no field `format`, as the first versions wrote it."""
 
 
 @dataclass(frozen=True)
@@ -184,10 +182,7 @@ NOT_HASHED = {
 
 @checked_dataclass(frozen=True)
 class _Record:
-    """The fields of `Cell.to_record`, with the types by which a file is checked.
-
-    A field with a default may be missing in the file.
-    """
+    """The fields of `Cell.to_record`, with the types by which a file is checked."""
 
     loss: str
     loss_params: dict[str, Any]
@@ -202,12 +197,12 @@ class _Record:
     network_revision: str
     recipe: dict[str, Any]
     seed: int
-    loss_file: str = ""
-    task_file: str = ""
-    network_file: str = ""
-    task_name: str = ""
-    network_is_default: bool = False
-    format: int = FORMAT_OF_BEFORE
+    loss_file: str
+    task_file: str
+    network_file: str
+    task_name: str
+    network_is_default: bool
+    format: int
 
     def cell(self) -> Cell:
         """Return the cell that the record describes."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from milbench._utils.words import readable
 from milbench.contracts.folds import Folds
@@ -15,17 +15,6 @@ from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
 from milbench.experiment.display_names import Label, labels
 from milbench.experiment.questions import Contrast, Mark, Questions
-
-
-def _folds_of(stored: object) -> object:
-    """Return the folds of a stored plan.
-
-    Earlier versions stored a pair: the number of folds, and of repeats, where 0 stands for None.
-    """
-    if isinstance(stored, list):
-        count, repeats = stored
-        return Folds(count, repeats or None)
-    return stored
 
 
 @dataclass(frozen=True)
@@ -43,7 +32,7 @@ class TaskInfo:
     """The parameter that is the number of training bags, "" for none."""
     published: list[Published] = field(default_factory=list)
     """Values from the literature that are comparable: those of the task, then those of the spec."""
-    folds: Annotated[Folds | None, BeforeValidator(_folds_of)] = None
+    folds: Folds | None = None
     """The folds of a cross-validation, None where there is none. A seed is the number of a fold."""
     overlap: float = 0.0
     """The number of test bags divided by that of training bags, where seeds split the same bags.
@@ -84,7 +73,7 @@ class Draw:
     point: int | None = None
     """The number of the point that gives the values in the ranges, from 0.
 
-    It is None in plans of versions that also sampled the values of lists.
+    It is None in some published reports, whose searches also sampled the values of lists.
     """
 
 
@@ -123,10 +112,7 @@ class Plan:
     """The cells of one named comparison, and what its spec says of them."""
 
     spec: Questions
-    """A `Spec`, or perhaps a `SpecOfBefore` in the plan of an earlier version.
-
-    The latter has only what a report asks for.
-    """
+    """A `Spec`, or of some published reports a `PublishedSpec`, which cannot be run again."""
     cells: list[Cell]
     """Every cell once, also those of a search."""
     tasks: dict[str, TaskInfo] = field(default_factory=dict)

@@ -15,12 +15,9 @@ from milbench.experiment.plan import Plan, SearchRecord, TaskInfo
 from milbench.experiment.questions import Questions
 from milbench.experiment.spec import Spec
 
-OF_LAUNCH = ("run", "origin", "changed")
-"""Keys about the last launch, which plans of earlier versions have in the spec."""
 
-
-class SpecOfBefore(Questions):
-    """The spec in a plan of an earlier version, if this version cannot read it as a `Spec`.
+class PublishedSpec(Questions):
+    """The spec of a report that was published before specs had their present fields.
 
     The fields that a report asks for are checked. All other fields are kept as they are.
     """
@@ -49,17 +46,14 @@ class _Content(BaseModel):
     def plan(self) -> Plan:
         """Return the plan. Raises ValidationError where its spec or one of its cells is wrong."""
         cells = [Cell.from_record(record) for record in self.cells]
-        # Plans of earlier versions have these two in the spec.
-        origin = self.origin or str(self.spec.get("origin", ""))
-        is_changed = self.is_changed or bool(self.spec.get("changed"))
         return Plan(
             spec=_spec_of(self.spec),
             cells=cells,
             tasks=self.tasks,
             notes=self.notes,
             search=self.search,
-            origin=origin,
-            is_changed=is_changed,
+            origin=self.origin,
+            is_changed=self.is_changed,
             command=self.command,
             launched=self.launched,
             precision=self.precision,
@@ -67,13 +61,12 @@ class _Content(BaseModel):
         )
 
 
-def _spec_of(content: Mapping[str, Any]) -> Spec | SpecOfBefore:
+def _spec_of(content: Mapping[str, Any]) -> Spec | PublishedSpec:
     """Return the spec of a plan. Raises ValidationError where not even a report can use it."""
-    values = {name: value for name, value in content.items() if name not in OF_LAUNCH}
     try:
-        return Spec.model_validate(values)
+        return Spec.model_validate(content)
     except ValidationError:
-        return SpecOfBefore.model_validate(values)
+        return PublishedSpec.model_validate(content)
 
 
 def plan_to_json(plan: Plan) -> str:
@@ -131,10 +124,7 @@ def _check_is_complete(plan: Plan) -> None:
 def _check_digest(text: bytes) -> None:
     """Raise UsageError where the text of a plan is not what its digest was made of."""
     content = json.loads(text)
-    digest = content.pop("digest", None)
-    if digest is None:
-        # Plans of earlier versions have no digest, and nobody can tell whether they were changed.
-        return
+    digest = content.pop("digest", "")
     if digest != _digest(content):
         raise UsageError("the plan is not as milbench wrote it: it was edited, or damaged")
 

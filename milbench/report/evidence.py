@@ -1,9 +1,8 @@
 """What a report needs of a cell beside its metrics: its evidence.
 
 Evidence is the outcomes by test bag, the counts by class, the items of test bags, and the
-calibration. It is computed from the predictions of the cell. Cells of earlier versions and
-published reports have no predictions, but files of evidence. The files of a published report are
-for all of its cells together.
+calibration. It is computed from the predictions of the cell. A published report has files of
+evidence instead, each for all of its cells together.
 """
 
 import json
@@ -14,7 +13,7 @@ from typing import Protocol
 
 from milbench.contracts.outcomes import CLASSES_FILE, OUTCOMES_FILE, Outcomes, load_outcomes
 from milbench.contracts.predictions import PREDICTIONS_FILE, Predictions, load_predictions
-from milbench.contracts.reliability import RELIABILITY_FILE, Bin, load_reliability
+from milbench.contracts.reliability import Bin
 from milbench.errors import UsageError
 from milbench.evaluation.metrics import class_counts, outcomes, reliability
 from milbench.report.bag_items import BAG_ITEMS_FILE, BagItems, bag_items_of, load_bag_items
@@ -66,15 +65,18 @@ class NoEvidence:
 
 
 @dataclass(frozen=True)
-class EarlierEvidence:
-    """The evidence in the files of a published report, or of a cell of an earlier version."""
+class PublishedEvidence:
+    """The evidence in the files of a published report.
+
+    There is no calibration among them.
+    """
 
     folder: Path
 
     @cached_property
     def outcomes(self) -> list[dict[str, Outcomes]]:
         """See `Evidence`."""
-        return _earlier_outcomes(self.folder / OUTCOMES_FILE)
+        return _published_outcomes(self.folder / OUTCOMES_FILE)
 
     @cached_property
     def counts(self) -> dict[str, ClassCounts]:
@@ -89,7 +91,7 @@ class EarlierEvidence:
     @cached_property
     def reliability(self) -> dict[str, list[Bin]]:
         """See `Evidence`."""
-        return _earlier_reliability(self.folder / RELIABILITY_FILE)
+        return {}
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def evidence_in(folder: Path) -> Evidence:
     """
     path = folder / PREDICTIONS_FILE
     if not path.is_file():
-        return EarlierEvidence(folder)
+        return PublishedEvidence(folder)
     try:
         by_epoch = load_predictions(path)
     except MISFIT_ERRORS:
@@ -157,7 +159,7 @@ def evidence_in(folder: Path) -> Evidence:
     return CellEvidence(folder.name, epochs, last)
 
 
-def _earlier_outcomes(path: Path) -> list[dict[str, Outcomes]]:
+def _published_outcomes(path: Path) -> list[dict[str, Outcomes]]:
     if not path.is_file():
         return []
     try:
@@ -180,11 +182,4 @@ def load_counts(path: Path) -> dict[str, ClassCounts]:
     try:
         return dict(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError):
-        return {}
-
-
-def _earlier_reliability(path: Path) -> dict[str, list[Bin]]:
-    try:
-        return load_reliability(path)
-    except UsageError:
         return {}

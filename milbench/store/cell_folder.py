@@ -7,7 +7,6 @@ No other module knows the names of the files:
     progress.json        the progress of training and evaluation, while it is running
     checkpoint.pt        from which training continues
     predictions.npz, decoder.json, task.json, weights.safetensors, gallery.npz: the results
-    outcomes.npz, classes.json, reliability.json: results of cells that an earlier version computed
     best-EPOCH.npz       predictions after the best epoch so far, for predictions.npz
     error.txt            why the cell failed: the reason in the first line, then the traceback
     output.txt           what plug-ins printed
@@ -36,7 +35,6 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
 
 from milbench._utils import locks
-from milbench._utils.addresses import address_digest
 from milbench._utils.files import (
     LinkToNothing,
     Unreadable,
@@ -58,8 +56,7 @@ HEADER = "epoch,metric,value\n"
 WEIGHTS = "weights.safetensors"
 PREDICTIONS = "predictions.npz"
 LISTED = (
-    "cell.json", "history.csv", PREDICTIONS, "outcomes.npz", "classes.json",
-    "reliability.json", "decoder.json", "task.json", "gallery.npz", WEIGHTS,
+    "cell.json", "history.csv", PREDICTIONS, "decoder.json", "task.json", "gallery.npz", WEIGHTS,
 )  # fmt: skip
 """The files that may belong to a finished cell; `result.json` lists those that do."""
 SMALL_WEIGHTS = 65_536
@@ -70,8 +67,6 @@ is always checked.
 """
 MOST_EPOCHS = 1 << 62
 """The largest number of an epoch. A line of a history with a larger one is damaged."""
-ADDRESS = "uri"
-"""The key under which earlier versions kept the address of MLflow in mlflow.json."""
 
 
 class Incomplete(UsageError):  # noqa: N818 it is named for the state of the cell
@@ -82,7 +77,7 @@ class Incomplete(UsageError):  # noqa: N818 it is named for the state of the cel
 
 
 class CellResult(TypedDict, total=False):
-    """What `result.json` says of a finished cell. One of an earlier version may lack a key."""
+    """What `result.json` says of a finished cell. One that is not finished has no key."""
 
     costs: dict[str, float]
     """The costs of training by name, see `milbench.training.costs`."""
@@ -627,42 +622,18 @@ class CellFolder:
         return [path for path in paths if path.exists()]
 
     def mirrored(self) -> dict[str, Any]:
-        """Return what `keep_mirrored` wrote last, {} if nothing was written or it is damaged.
-
-        It never has an address of MLflow, see `without_address`.
-        """
+        """Return what `keep_mirrored` wrote last, {} if nothing was written or it is damaged."""
         record = _read_json(self._mirrored) or {}
         if record.get("cell") != self.id:
             return {}
         for key, expected in (("run", str), ("start", int), ("rows", int)):
             if type(record.get(key)) is not expected:
                 return {}
-        return without_address(record)
+        return record
 
     def keep_mirrored(self, content: Mapping[str, Any]) -> None:
         """Record which part of the cell is in MLflow."""
         _write_json(self._mirrored, {"cell": self.id, **content})
-
-    def hide_address(self) -> None:
-        """Rewrite the record of an earlier version, which held MLflow's address.
-
-        The address may contain a password.
-        """
-        record = _read_json(self._mirrored) or {}
-        if ADDRESS in record:
-            _write_json(self._mirrored, without_address(record))
-
-
-def without_address(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record of what is in MLflow, with a digest in place of the address of MLflow.
-
-    Earlier versions kept the address.
-    """
-    changed = dict(record)
-    address = changed.pop(ADDRESS, None)
-    if isinstance(address, str):
-        changed["server"] = address_digest(address)
-    return changed
 
 
 def _is_no_file(path: Path) -> bool:

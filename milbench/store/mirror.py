@@ -68,7 +68,6 @@ class Mirror:
         self._given_up = threading.Event()
         # The ids of the cells that are done and mirrored: their folders need not be read again.
         self._settled: set[str] = set()
-        self._addresses_are_hidden = False
         self._last_progress = time.monotonic()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
@@ -139,7 +138,6 @@ class Mirror:
         """
         with locks.lock(self.root.runs / "mlflow.lock"):
             self._last_progress = time.monotonic()
-            self._hide_addresses()
             # A process that was killed may have left the database that it was making.
             for leftover in self.root.runs.glob(f".{self.root.database.name}.*"):
                 leftover.unlink(missing_ok=True)
@@ -166,14 +164,6 @@ class Mirror:
                     problems.append(error)
             if problems:
                 raise problems[0]
-
-    def _hide_addresses(self) -> None:
-        """Rewrite records of earlier versions, which held MLflow's address with its password."""
-        if self._addresses_are_hidden:
-            return
-        for folder in self.root.folders():
-            folder.hide_address()
-        self._addresses_are_hidden = True
 
 
 def address(root: Root) -> str:

@@ -8,7 +8,6 @@ of a bin and the share of its events that happen.
 import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,14 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench import Bags, EvalSplit, Evaluation, Scores, UsageError, evaluate_bags, load_loss
+from milbench import Bags, EvalSplit, Evaluation, Scores, evaluate_bags, load_loss
 from milbench.contracts.problem import Split
 from milbench.contracts.reliability import (
     BINS,
     Bin,
     calibration_error,
-    load_reliability,
-    save_reliability,
 )
 from milbench.evaluation.metrics import outcomes, reliability, reliability_bins
 from milbench.evaluation.thresholds import EVEN_ODDS
@@ -277,26 +274,3 @@ def test_bins_are_kept_of_what_a_loss_defines(loss: str, kept: set[str]) -> None
     predictions = evaluated(loss).predictions
     assert predictions is not None
     assert set(reliability(predictions["test"])) == kept
-
-
-# For tests of files, which may hold any bins.
-BINS_OF_PRESENCE = {
-    "presence_ece": [
-        Bin(index=0, count=2, probability=0.25, frequency=0.5),
-        Bin(index=14, count=1, probability=1.0, frequency=1.0),
-    ]
-}
-
-
-def test_bins_are_written_and_read(tmp_path: Path) -> None:
-    path = tmp_path / "reliability.json"
-    save_reliability(path, BINS_OF_PRESENCE)
-    assert load_reliability(path) == BINS_OF_PRESENCE
-
-
-def test_a_damaged_file_of_bins_is_reported_in_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "reliability.json"
-    save_reliability(path, BINS_OF_PRESENCE)
-    path.write_text(path.read_text()[1:])
-    with pytest.raises(UsageError, match=r"reliability .*reliability\.json cannot be read"):
-        load_reliability(path)

@@ -2,19 +2,17 @@
 
 import csv
 import gzip
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from milbench.contracts.folds import Folds
-from milbench.experiment.cell import CELL_FORMAT, FORMAT_OF_BEFORE, Cell
+from milbench.experiment.cell import CELL_FORMAT, Cell
 from milbench.experiment.display_names import labels
 from milbench.experiment.make_plan import make_plan
 from milbench.experiment.plan import Plan
-from milbench.experiment.plan_file import plan_from_json, plan_to_json
+from milbench.experiment.plan_file import plan_from_json
 from milbench.experiment.spec_files import make_spec
 from tests._helpers.cells import make_cell
 from tests._helpers.command_line import TINY
@@ -112,16 +110,9 @@ def test_published_cells_keep_the_ids_of_their_frames(name: str) -> None:
     assert {cell.id for cell in plan.cells} <= ids
 
 
-def test_a_record_without_a_format_has_the_oldest_format() -> None:
-    cell = make_cell()
-    record = cell.to_record()
-    del record["format"]
-    assert Cell.from_record(record).id == replace(cell, format=FORMAT_OF_BEFORE).id
-
-
 def test_another_format_is_another_cell() -> None:
     cell = make_cell()
-    assert cell.id != replace(cell, format=FORMAT_OF_BEFORE).id
+    assert cell.id != replace(cell, format=CELL_FORMAT - 1).id
 
 
 def tiny_plan(**values: Any) -> Plan:
@@ -136,25 +127,8 @@ def test_planned_cells_have_the_newest_format() -> None:
 
 def test_a_launch_leaves_out_cells_of_an_earlier_format() -> None:
     new = tiny_plan()
-    old = replace(new, cells=[replace(new.cells[0], format=FORMAT_OF_BEFORE)])
+    old = replace(new, cells=[replace(new.cells[0], format=CELL_FORMAT - 1)])
     assert new.joined(old).cells == new.cells
-
-
-@pytest.mark.parametrize(
-    ("stored", "folds"),
-    [
-        pytest.param([5, 2], Folds(5, repeats=2), id="repeated"),
-        pytest.param([5, 0], Folds(5, repeats=None), id="any number of repetitions"),
-    ],
-)
-def test_folds_in_old_plans_are_read(stored: list[int], folds: Folds) -> None:
-    content = json.loads(plan_to_json(tiny_plan()))
-    # Old plans had no digest.
-    del content["digest"]
-    (key,) = content["tasks"]
-    content["tasks"][key]["folds"] = stored
-    read = plan_from_json(json.dumps(content).encode())
-    assert read.tasks[key].folds == folds
 
 
 def test_a_plan_knows_which_notes_are_not_of_its_spec() -> None:

@@ -3,7 +3,6 @@
 All arms have equal budgets, the best draws become finalists, and the comparison has fresh seeds.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -304,18 +303,6 @@ def test_a_dry_run_says_what_follows_the_first_stage() -> None:
 def test_a_plan_with_finalists_is_read_as_it_was_written() -> None:
     _, second = two_stages(TABLE)
     assert plan_from_json(plan_to_json(second).encode()) == second
-
-
-def test_the_plan_of_an_older_version_is_read() -> None:
-    written = json.loads(plan_to_json(search_plan(spec())))
-    del written["digest"]
-    for draw in written["search"]["draws"].values():
-        # Older versions had no field `point`, and a field `asked`.
-        del draw["point"]
-        draw["asked"] = 5
-    read = search_of(plan_from_json(json.dumps(written).encode()))
-    assert {draw.point for draw in read.draws.values()} == {None}
-    assert {draw.arm for draw in read.draws.values()} == {*ARMS}
 
 
 def test_a_later_search_makes_a_finished_plan_search_again() -> None:

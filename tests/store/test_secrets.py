@@ -3,14 +3,12 @@
 The address of an MLflow server or of a database may hold a user, a password or a token.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from milbench._utils.addresses import address_digest, hide_in, page_of, without_secrets
-from milbench.store.folders import Root
+from milbench._utils.addresses import hide_in, page_of, without_secrets
 from tests._helpers.command_line import TINY, Milbench, Ran
 
 WORDS = ("run", "--task", TINY, "--loss", "exact")
@@ -125,35 +123,6 @@ def test_a_refused_connection_is_told_in_words(
     monkeypatch.setattr("milbench.store.mirror.PATIENCE", 10.0)
     said = milbench(*WORDS).done()
     assert "(http://***@127.0.0.1:9: Connection refused)" in said
-
-
-@pytest.mark.mirrored
-def test_a_record_with_an_address_is_understood_and_rewritten(
-    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    milbench(*WORDS).done()
-    milbench("sync").done()
-    (file,) = Root(root).cells.glob("*/mlflow.json")
-    record = json.loads(file.read_text())
-    server = record.pop("server")
-    own = f"sqlite:///{Root(root).database}"
-    assert server == address_digest(own)
-    file.write_text(json.dumps(record | {"uri": own}))
-    milbench("sync").done()
-    assert json.loads(file.read_text()) == record | {"server": server}
-
-
-@pytest.mark.mirrored
-def test_a_record_of_another_server_loses_its_password(
-    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    milbench(*WORDS).done()
-    (file,) = Root(root).cells.glob("*/mlflow.json")
-    record = json.loads(file.read_text())
-    del record["server"]
-    file.write_text(json.dumps(record | {"uri": ADDRESSES["plain"]}))
-    milbench("sync").done()
-    check_no_secret(root)
 
 
 @pytest.mark.parametrize(
