@@ -41,7 +41,7 @@ def save_compared(study: Study, report: Path) -> None:
     Draws of a search are left out: their metrics in the frame say all that a search needs.
     """
     shutil.rmtree(report / FOLDER, ignore_errors=True)
-    with_single = judges_single_instances(study.plan)
+    with_single = _judges_single_instances(study.plan)
     for row in rows_of(study.cells):
         folder = study.results.folders.get(row.cell)
         source = None if folder is None else predictions_file(folder, row.cell)
@@ -57,7 +57,7 @@ def save_compared(study: Study, report: Path) -> None:
         write_atomically(target, partial(save_predictions, by_epoch=small))
 
 
-def judges_single_instances(plan: Plan) -> bool:
+def _judges_single_instances(plan: Plan) -> bool:
     """Return whether losses are compared by bags of one instance, so that a report needs them."""
     metrics = set(plan.spec.compare_by)
     for task in plan.tasks.values():
