@@ -10,6 +10,7 @@ from milbench.evaluation.metrics import CHOOSING_BAGS
 from milbench.evaluation.thresholds import FEW_BAGS
 from milbench.report.bag_items import BagItems
 from milbench.report.draws import SearchSize
+from milbench.report.evidence import Evidence
 from milbench.report.formatting import counted, first_few, listed, number_word, readable
 from milbench.report.sentences import difference_text
 from milbench.report.study import Study
@@ -111,12 +112,27 @@ def _shared(study: Study, task: str) -> str:
         # `evidence` is all that was kept of a cell beside its metrics. It is not the score of a
         # position for a class, which has the same name elsewhere.
         kept = study.evidence(str(cell))
+        digests = _test_bags_of(kept, str(cell))
         # One cell with outcomes is enough, as the test bags of all cells of a task are made alike.
-        if kept.outcomes:
+        if digests:
             # A cell may have several sets of test bags: bags of one instance are another set.
-            items_of_sets = list(kept.bag_items.values())
-            return _shared_by(items_of_sets)
+            found = [items for digest, items in kept.bag_items.items() if digest in digests]
+            return _shared_by(found)
     return ""
+
+
+def _test_bags_of(kept: Evidence, cell: str) -> set[str]:
+    """Return the digests of the sets of test bags on which a cell has outcomes.
+
+    The evidence of a published report has the outcomes of all cells, by the name CELL/METRIC.
+    """
+    digests = set()
+    for by_metric in kept.outcomes:
+        for name, outcomes in by_metric.items():
+            owner, slash, _ = name.rpartition("/")
+            if not slash or owner == cell:
+                digests.add(outcomes.items)
+    return digests
 
 
 def _shared_by(items_of_sets: Sequence[BagItems]) -> str:

@@ -13,11 +13,14 @@ import pytest
 from milbench.contracts.outcomes import Outcomes, load_outcomes, save_outcomes
 from milbench.errors import UsageError
 from milbench.report.classes import class_tables
+from milbench.report.limits import shared_lines
 from milbench.report.published_reports import FRAME, PLAN, read, save
 from milbench.report.study import Study
 from milbench.report.values import rows_of
 from milbench.store.results import Results
 from tests._helpers.report_data import ONE, make_results
+
+REPORTS = Path(__file__).parents[2] / "reports"
 
 ONE_LINE = r"\A.+\Z"
 """A pattern of any text without a line break."""
@@ -141,6 +144,13 @@ def test_counts_are_read_where_no_outcomes_were_kept(tmp_path: Path) -> None:
     before = contents(kept)
     save(back, kept)
     assert contents(kept) == before
+
+
+def test_what_test_bags_share_is_said_of_their_task_alone() -> None:
+    # Test bags of words belong to words. Those of spoken digits are made of the same recordings.
+    words, digits = shared_lines(Study(read(REPORTS / "context")))
+    assert words.startswith("On handwritten-words test bags belong to groups")
+    assert digits.startswith("On spoken-digits some test bags share items")
 
 
 def test_a_name_outside_the_folder_of_reports_is_refused(tmp_path: Path) -> None:
