@@ -147,6 +147,8 @@ def evidence_in(folder: Path) -> Evidence:
     """
     path = folder / PREDICTIONS_FILE
     if not path.is_file():
+        # Only the folder of a cell has such a file. A cell that lacks it has none of the files of a
+        # published report either, so that its evidence is empty.
         return PublishedEvidence(folder)
     try:
         by_epoch = load_predictions(path)

@@ -130,6 +130,7 @@ def _test_bags_of(kept: Evidence, cell: str) -> set[str]:
     for by_metric in kept.outcomes:
         for name, outcomes in by_metric.items():
             owner, slash, _ = name.rpartition("/")
+            # In the evidence of a single cell the name is a metric, without a slash.
             if not slash or owner == cell:
                 digests.add(outcomes.items)
     return digests

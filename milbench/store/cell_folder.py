@@ -77,7 +77,7 @@ class Incomplete(UsageError):  # noqa: N818 it is named for the state of the cel
 
 
 class CellResult(TypedDict, total=False):
-    """What `result.json` says of a finished cell. One that is not finished has no key."""
+    """What `result.json` says of a finished cell. Of any other cell there are no keys."""
 
     costs: dict[str, float]
     """The costs of training by name, see `milbench.training.costs`."""
